@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from collections.abc import Mapping, Set
@@ -57,7 +56,7 @@ def violations(source: Path) -> list[str]:
         relative = path.relative_to(source)
         module = module_of(source, path)
         here = room_of(module)
-        for line, name in imported(ast.parse(path.read_text()), module, path.name == "__init__.py"):
+        for line, name in imported(path.read_text(), module, path.name == "__init__.py"):
             there = room_of(name)
             if name.split(".")[0] == "tessera" and here != "cli" and level(there) > level(here):
                 found.append(f"{relative}:{line}: {here} imports {there}, which stands above it")

@@ -34,6 +34,7 @@ from tessera.handle import Output
 from tessera.ops.methods import Methods
 from tessera.ops.rows.calls import Axis
 from tessera.runtime.streams.stream import Stream
+from tessera.typing import ArrayLike, DTypeLike
 
 Number = builtins.int | builtins.float
 
@@ -44,6 +45,19 @@ class OperatorMethods(Methods):
     __array_function__: Callable[..., Any]
     __array_namespace__: Callable[..., Any]
 '''
+
+BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift"
+"""Python's operators, each of which stands on either side of a tensor."""
+COMPARISONS = "lt le gt ge"
+UNARY = "neg pos abs invert"
+
+
+def operators() -> str:
+    """What type checkers see of Python's operators: they give tensors."""
+    names = [f"__{side}{name}__" for name in BINARY.split() for side in ("", "r")]
+    names += [f"__{name}__" for name in COMPARISONS.split()]
+    binary = [f"    def {name}(self, other: object) -> Self: ...\n" for name in names]
+    return "".join(binary + [f"    def __{name}__(self) -> Self: ...\n" for name in UNARY.split()])
 
 
 def _annotation(text: object) -> str:
@@ -81,7 +95,7 @@ def declaration(name: str) -> str:
 
 def stub() -> str:
     """The stub as the doors say it."""
-    return HEAD + "".join(f"{declaration(name)}\n" for name in sorted(METHODS))
+    return HEAD + operators() + "".join(f"{declaration(name)}\n" for name in sorted(METHODS))
 
 
 def test_type_checkers_see_the_methods_of_the_doors(request: pytest.FixtureRequest) -> None:

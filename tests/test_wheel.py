@@ -75,7 +75,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # A copy, so that the build leaves nothing in the sources and takes nothing that an earlier build left there.
     sources = folder / "sources"
     shutil.copytree(ROOT / "src", sources / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, sources)
     run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(sources))
     (built,) = folder.glob("*.whl")

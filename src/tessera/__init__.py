@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tessera.errors import TesseraError
 from tessera.system import distribution as _distribution
+from tessera.system import tracebacks as _tracebacks
 
 if TYPE_CHECKING:
     from tessera import dist, event, memcpy, numerics, op, profile, profiler, stream
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tessera.runtime.memory.buffers import empty_cache, memory_stats
 
 __version__ = _distribution.VERSION
+_tracebacks.install()
 
 __all__ = [
     "Tensor",

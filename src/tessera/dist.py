@@ -43,6 +43,7 @@ from tessera.sharding.tensors import making, values
 from tessera.sharding.tensors.mesh import Mesh
 from tessera.sharding.tensors.specs import ShardSpec, layout_on
 from tessera.sharding.tensors.values import Init
+from tessera.typing import DTypeLike
 
 __all__ = [
     "Layout",
@@ -71,7 +72,7 @@ def tensor(
     shape: Iterable[int],
     layout: ShardSpec | Layout | None = None,
     mesh: Mesh | None = None,
-    dtype: object = "fp32",
+    dtype: DTypeLike = "fp32",
     *,
     init: Init = "normal",
     seed: int | None = None,

@@ -23,6 +23,7 @@ from tessera.doors.attention import flash_attention
 from tessera.doors.collectives import all_reduce
 from tessera.doors.convolution import conv2d
 from tessera.doors.einsum import einsum
+from tessera.doors.elementwise.activations import elu, gelu, hardswish, leaky_relu, relu, silu, softplus
 from tessera.doors.elementwise.arithmetic import (
     add,
     clamp,
@@ -64,31 +65,24 @@ from tessera.doors.elementwise.functions import (
     abs,
     ceil,
     cos,
-    elu,
     erf,
     exp,
     expm1,
     floor,
-    gelu,
-    hardswish,
     isfinite,
     isinf,
     isnan,
-    leaky_relu,
     log,
     log1p,
     nan_to_num,
     neg,
     reciprocal,
-    relu,
     round,
     rsqrt,
     sigmoid,
     sign,
     signbit,
-    silu,
     sin,
-    softplus,
     sqrt,
     square,
     tanh,
@@ -164,11 +158,10 @@ from tessera.doors.tensors.creation import (
     zeros,
     zeros_like,
 )
+from tessera.doors.tensors.parts import chunk, concat, split, stack, unbind
 from tessera.doors.tensors.random import dropout, rand, randint, randn
 from tessera.doors.tensors.shapes import (
     broadcast_to,
-    chunk,
-    concat,
     diagonal,
     diff,
     flatten,
@@ -179,14 +172,11 @@ from tessera.doors.tensors.shapes import (
     repeat_interleave,
     reshape,
     roll,
-    split,
     squeeze,
-    stack,
     swapaxes,
     tile,
     trace,
     transpose,
-    unbind,
     unsqueeze,
 )
 from tessera.doors.tuning.tuned import autotune

@@ -134,6 +134,12 @@ class Settings:
         default="sm90",
         metadata=_variable("TESSERA_INTERPRETER_TARGET", str.strip, 'GPU that the device "interpreter" stands for'),
     )
+    traceback: str = field(
+        default="short",
+        metadata=_variable(
+            "TESSERA_TRACEBACK", _one_of("short", "full"), "whether tracebacks of errors show Tessera's own frames"
+        ),
+    )
     profile_records: int = field(
         default=65_536, metadata=_variable("TESSERA_PROFILE_RECORDS", _count, "records in the profiler's ring buffer")
     )

@@ -65,11 +65,11 @@ def meanwhile(what: Callable[[], object]) -> Iterator[None]:
     with ThreadPoolExecutor(1) as pool:
         doing = pool.submit(what)
         yield
-        doing.result(30)
+        doing.result(120)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tessera import autotune, numerics, op, stream
+from tessera import autotune, numerics, op, settings, stream
 from tessera.compiler.tune.warming import WarmingPlan
 from tessera.handle import Tensor
 from tessera.lazy.structures.structure import Structure
@@ -25,9 +25,10 @@ GENERATOR = torch.Generator().manual_seed(5)
 
 @pytest.fixture(autouse=True)
 def warming(cache_dir: Path) -> Iterator[None]:
-    """Tuning is on, with all the time that the program takes, and knows nothing."""
-    autotune.enable(True, share=1.0)
-    yield
+    """Tuning is on, with all the time that the program takes but brief, and knows nothing."""
+    with settings.override(tune_budget_s=2.0):
+        autotune.enable(True, share=1.0)
+        yield
     autotune.enable(False)
 
 

@@ -86,7 +86,7 @@ def test_in_a_traced_function() -> None:
 
     for n in (8, 12, 7):
         x = torch.randn(3, n, dtype=torch.float64)
-        close(power(x), torch.fft.fft(x).abs() ** 2)
+        close(power(x), torch.fft.fft(x).abs() ** 2)  # type: ignore[arg-type]
 
 
 def test_transforms_are_undone() -> None:

@@ -12,9 +12,10 @@ from tessera.lazy.evaluation import check_versions, evaluate, refuse_mutated
 from tessera.lazy.node import leaf_node
 from tessera.runtime.streams.stream import Stream
 from tessera.sharding.exchange import collectives
+from tessera.typing import ArrayLike
 
 
-def all_reduce(x: object, op: str = "sum", *, stream: Stream | None = None) -> Tensor:
+def all_reduce(x: ArrayLike, op: str = "sum", *, stream: Stream | None = None) -> Tensor:
     """x reduced over all ranks of the job, element by element, the same on every rank: "sum", "avg", "min", "max" or
     "product". x itself in a process that is no rank. The job is joined at the first call: that of torch.distributed's
     default group, or the one that `tessera run` or torchrun started.
@@ -28,6 +29,11 @@ def all_reduce(x: object, op: str = "sum", *, stream: Stream | None = None) -> T
     integers and all but sums and averages of complex numbers, RankLostError (E_RANK_LOST), CollectiveStalledError
     (E_COLLECTIVE_STALLED) and CollectiveMismatchError (E_COLLECTIVE_MISMATCH) for what other ranks do, LibraryError
     (E_LIBRARY) for what a backend refuses.
+
+    Shapes: x of any shape; the result has it.
+
+    >>> op.all_reduce(op.ones(2)).tolist()  # in a process that is no rank
+    [1.0, 1.0]
     """
     if op not in collectives.REDUCTIONS:
         raise ArgumentError(f"all_reduce: op={op!r}", hints=[f"one of {', '.join(collectives.REDUCTIONS)}"])

@@ -106,7 +106,7 @@ def _backward(outputs: Sequence[Tensor], seeds: Sequence[Tensor]) -> dict[Leaf, 
         if node.leaf is not None and part is not None:
             # A leaf may have several places: its own, and those that an inner gradient watched it in.
             leaf = leaves[node.leaf]
-            by_leaf[leaf] = cast(Tensor, by_leaf[leaf] + part) if leaf in by_leaf else part
+            by_leaf[leaf] = by_leaf[leaf] + part if leaf in by_leaf else part
     return by_leaf
 
 

@@ -20,9 +20,10 @@ from urllib.parse import parse_qsl
 
 from tessera.errors import ArgumentError, ProfileError, TesseraError
 from tessera.profiling.export.formats import chrome
-from tessera.viewer import answers, assets, budget, code
-from tessera.viewer.event import event
-from tessera.viewer.kernel import kernel
+from tessera.viewer import assets
+from tessera.viewer.pages import answers, budget, code, scope
+from tessera.viewer.pages.event import event
+from tessera.viewer.pages.kernel import kernel
 from tessera.viewer.runs import ChangedError, Run
 
 Environment = Mapping[str, Any]
@@ -75,7 +76,8 @@ class Viewer:
         if name in assets.files():
             return _sent(environment, start, assets.content_type(name), assets.files()[name])
         if name == "runs":
-            return _said(environment, start, "200 OK", self._listed())
+            there = [{"name": run.name, "version": run.version} for run in self.find()] if "look" in asked else None
+            return _said(environment, start, "200 OK", self._listed() if there is None else there)
         if name == "compare":
             a, b = self._run(asked, "a"), self._run(asked, "b")
             for each in (a, b):
@@ -84,7 +86,7 @@ class Viewer:
         run = self._run(asked, "run")
         if name in ("columns", "csv", "kernel") or name in answers.ANSWERS:
             budget.require(
-                run, asked.get("table", name) if name == "csv" else name, self.max_bytes, answers.window(asked)
+                run, asked.get("table", name) if name == "csv" else name, self.max_bytes, scope.window(asked)
             )
         if name == "columns":
             body, _ = answers.slices(run, asked)

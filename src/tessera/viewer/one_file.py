@@ -16,8 +16,9 @@ import polars
 from tessera.errors import TesseraError
 from tessera.profiling.export.output import exported
 from tessera.profiling.trace.table import Trace
-from tessera.viewer import answers, assets, code, columns, kernel
+from tessera.viewer import assets
 from tessera.viewer.app import error_json
+from tessera.viewer.pages import answers, code, columns, kernel
 from tessera.viewer.runs import Run
 
 MOST_SLICES: Final = 5_000_000
@@ -83,9 +84,9 @@ def _answers(runs: Sequence[Run]) -> dict[str, Any]:
                 found[key(question, run=number)] = answer(run, {})
             except TesseraError as error:
                 found[key(question, run=number)] = error_json(error)
-        rows = found[key("kernels", run=number)].get("rows", ())
-        for row in range(min(len(rows), kernel.MOST_ROWS)):
-            found[key("kernel", run=number, row=row)] = kernel.kernel(run, {"row": str(row)})
+        if "rows" in found[key("kernels", run=number)]:
+            for row, told in enumerate(kernel.first_kernels(run)):
+                found[key("kernel", run=number, row=row)] = told
     for a, first in enumerate(runs):
         for b, second in enumerate(runs):
             if a != b:

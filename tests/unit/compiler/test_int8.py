@@ -164,4 +164,4 @@ def test_gpus_have_no_products_of_integers_yet() -> None:
     x = op.tensor(torch.ones(20, 40, dtype=torch.int8), device="interpreter")
     with pytest.raises(CompileError, match="products of integers"):
         op.matmul(x, op.tensor(torch.ones(40, 24, dtype=torch.int8), device="interpreter")).eval()
-    assert (x + 1).torch().unique().tolist() == [2]
+    assert (x + 1).torch().eq(2).all()

@@ -76,7 +76,7 @@ def test_a_plan_is_used_in_place_of_the_evaluator(counting: CountingEvaluator) -
             return False
 
     a, b = op.tensor(torch.ones(2)), op.tensor(torch.ones(2))
-    (a - b).structure.plan = Plan()
+    (a - b).structure.plan = Plan()  # type: ignore[assignment]
     assert (a - b).tolist() == [42.0, 42.0]
     third = a - b
     evaluation.evaluate([third])
@@ -163,6 +163,6 @@ def test_a_plan_that_can_write_into_given_memory_does() -> None:
             return True
 
     a = op.tensor(torch.ones(2))
-    (-a).structure.plan = Plan()
+    (-a).structure.plan = Plan()  # type: ignore[assignment]
     out = torch.zeros(2)
     assert (-a).eval(out).tolist() == out.tolist() == [42.0, 42.0]

@@ -105,7 +105,7 @@ def test_repeated_sharing_is_counted_once() -> None:
 def test_forgetting_keeps_planned_structures_and_what_lies_below() -> None:
     a, b = matrix(), matrix()
     planned, unplanned = (a + b).structure, (a - b).structure
-    planned.plan = _Plan()
+    planned.plan = _Plan()  # type: ignore[assignment]
     interning.forget_structures()
     assert (a + b).structure is planned
     assert (a - b).structure is not unplanned

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tessera.profiling.trace.table import Trace
+from tessera.viewer.app import Viewer
+from tessera.viewer.runs import runs_at
 from tessera.viewer.server import serving
 from tests.unit.viewer.asking import viewer_of
 from tests.unit.viewer.browsing import CHROMIUM, Show, Shown
@@ -33,12 +35,15 @@ def show(browser: Any) -> Iterator[Show]:
     """Serves traces and opens them in a browser."""
     servers, contexts = [], []
 
-    def opened(*traces: Trace, file: Path | None = None, max_bytes: float = math.inf) -> Shown:
+    def opened(
+        *traces: Trace, file: Path | None = None, folder: Path | None = None, max_bytes: float = math.inf
+    ) -> Shown:
         context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=file is not None)
         contexts.append(context)
         if file is not None:
             return Shown(context.new_page(), file.as_uri())
-        server, address = serving(viewer_of(*traces, max_bytes=max_bytes), "127.0.0.1", 0)
+        viewer = viewer_of(*traces, max_bytes=max_bytes) if folder is None else Viewer(lambda: runs_at(folder))
+        server, address = serving(viewer, "127.0.0.1", 0)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return Shown(context.new_page(), address)

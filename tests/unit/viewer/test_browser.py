@@ -17,7 +17,8 @@ from tessera.profiling.export.chrome_lines import SLICES
 from tessera.profiling.export.formats.html import framed
 from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import app, columns, one_file
+from tessera.viewer import app, one_file
+from tessera.viewer.pages import columns
 from tessera.viewer.runs import run_of
 from tests.unit.viewer.browsing import PAGES, PATIENCE_MS, Show
 from tests.unit.viewer.made import HOSTILE, whole_run

@@ -12,7 +12,7 @@ import pytest
 from tessera import analyze
 from tessera.profiling.analyses import kernels
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import columns, works
+from tessera.viewer.pages import columns, works
 from tests.unit.profiling.analyses.traces import collective, kernel, trace
 from tests.unit.viewer.asking import answered, asked, viewer_of
 from tests.unit.viewer.made import CEILINGS, STACKS, WORK, whole_run
@@ -158,6 +158,14 @@ def test_the_first_of_a_correlation_launched_the_others_of_its_rank() -> None:
     assert launches is not None
     assert launches.tolist() == [0, 0, 1, 1, 0]
     assert works.launches(events.with_columns(correlation=polars.int_range(polars.len())), order) is None
+
+
+def test_points_of_the_roofline_have_their_bytes_by_memory_level() -> None:
+    run = whole_run()
+    traffic = polars.lit(json.dumps({"L1": 8e4, "DRAM": 0, "scratch": 5})).cast(polars.Categorical())
+    viewer = viewer_of(Trace(run.events.with_columns(traffic=traffic), run.metadata))
+    assert {str(point["levels"]) for point in answered(viewer, "/api/roofline?run=0")["points"]} == {"{'L1': 80000.0}"}
+    assert {point["levels"] for point in answered(viewer_of(run), "/api/roofline?run=0")["points"]} == {None}
 
 
 def test_how_late_each_rank_came_to_each_call() -> None:

@@ -17,7 +17,8 @@ from tessera.cli.profiling import html as prof_html
 from tessera.errors import ProfileError
 from tessera.profiling.export.formats import parquet
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import answers, assets, one_file
+from tessera.viewer import assets, one_file
+from tessera.viewer.pages import answers
 from tessera.viewer.runs import run_of
 from tests.unit.profiling.support import run, two_step_plan
 from tests.unit.viewer.asking import answered, viewer_of

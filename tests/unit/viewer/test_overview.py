@@ -7,7 +7,7 @@ import polars
 import pytest
 
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer.overview import Sweep, overview
+from tessera.viewer.pages.overview import Sweep, overview
 from tests.unit.profiling.analyses.traces import collective, kernel, trace
 from tests.unit.viewer.made import whole_run
 

@@ -8,6 +8,7 @@ from typing import Any
 import polars
 import pytest
 
+from tessera.profiling.export.formats import parquet
 from tessera.profiling.trace.table import Trace, frame
 from tessera.viewer import one_file
 from tessera.viewer.runs import run_of
@@ -177,6 +178,17 @@ def test_a_second_run_is_moved_so_that_both_begin_a_step_at_once(show: Show) -> 
     shown.page.get_by_label("align at").select_option("step 3")
     after = shown.page.evaluate(begins)
     assert after[0] == after[1] == before[0]
+
+
+def test_a_trace_that_comes_while_the_page_is_open_is_told_of(show: Show, tmp_path: Path) -> None:
+    parquet.write(whole_run(), tmp_path / "a.parquet")
+    shown = show(folder=tmp_path)
+    shown.open("overview")
+    parquet.write(whole_run(), tmp_path / "a.parquet")
+    shown.page.get_by_role("button", name="reload").wait_for(timeout=PATIENCE_MS)
+    shown.page.get_by_role("button", name="reload").click()
+    shown.await_page("overview")
+    assert shown.said == []
 
 
 def test_perfetto_gets_the_trace_once_it_answers(show: Show) -> None:

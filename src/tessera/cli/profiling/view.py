@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import threading
@@ -10,21 +11,26 @@ import webbrowser
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
+from wsgiref.simple_server import WSGIServer
 
 import typer
 
 from tessera.errors import ArgumentError
-from tessera.viewer import budget
 from tessera.viewer.app import Viewer
+from tessera.viewer.pages import budget
 from tessera.viewer.runs import Run, runs_at
 from tessera.viewer.server import serving
 
 LOOPBACK = ("127.0.0.1", "localhost")
+TRIED = 20
+"""Ports that are tried, the one that is asked for first."""
 
 
 def view(
     traces: Annotated[list[Path], typer.Argument(help="Traces; folders of ranks, or of many runs.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 for any free port.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where to listen, or at the next free port; 0 for any.")
+    ] = 0,
     host: Annotated[str, typer.Option(help="Where to listen; others than 127.0.0.1 let others see it.")] = "127.0.0.1",
     max_memory: Annotated[
         float | None, typer.Option(min=0.1, help="GB that an answer may take; else half of what is available.")
@@ -40,15 +46,24 @@ def view(
     if len(runs) == 1:
         runs[0].trace()  # says now what cannot be read; among several it is the page that says so
     limit = budget.default_bytes() if max_memory is None else max_memory * 1e9
-    try:
-        server, address = serving(Viewer(found, runs, max_bytes=limit), host, port)
-    except OSError as error:
-        hints = ["--port 0 takes any that is free"]
-        raise ArgumentError(f"{host}:{port} cannot be listened at: {error.strerror or error}", hints=hints) from error
+    server, address = _listening(Viewer(found, runs, max_bytes=limit), host, port)
     signal.signal(signal.SIGTERM, _interrupt)
     with contextlib.suppress(KeyboardInterrupt), server:
         _tell(host, address, open_)
         server.serve_forever()
+
+
+def _listening(viewer: Viewer, host: str, port: int) -> tuple[WSGIServer, str]:
+    """A server at a port, or at the next one that is free. Raises ArgumentError where there is none."""
+    for number in [port] if port == 0 else range(port, min(port + TRIED, 65536)):
+        try:
+            return serving(viewer, host, number)
+        except OSError as error:
+            failure = error
+            if error.errno != errno.EADDRINUSE:
+                break
+    why = failure.strerror or failure
+    raise ArgumentError(f"{host}:{port} cannot be listened at: {why}", hints=["--port 0 takes any that is free"])
 
 
 def _tell(host: str, address: str, opens: bool) -> None:

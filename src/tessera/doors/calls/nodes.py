@@ -13,6 +13,7 @@ from tessera.runtime.streams.stream import Stream
 
 Number: TypeAlias = int | float
 
+
 node = cast(Callable[[object], Tensor], as_node)
 """The node of anything that a tensor can be made of."""
 

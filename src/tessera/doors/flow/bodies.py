@@ -20,8 +20,8 @@ from tessera.lazy.policy import is_current
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Shape, Structure, contiguous_strides
 from tessera.ops import OPERATORS, oracle
+from tessera.ops.counting import flops_of
 from tessera.ops.flow.records import Kind
-from tessera.ops.record import Named
 
 Slot: TypeAlias = int | Leaf
 """What a leaf of a body is: an operand's number, or a number that stays."""
@@ -150,9 +150,8 @@ class Body:
         count = 0
         for structure, _, _ in self._roots.post_order() if self._roots is not None else ():
             if structure.operator is not None:
-                record = OPERATORS[structure.operator.name]
-                named: Named = structure.named_attributes
-                count += int(record.flops(structure.operands, structure, named))
+                record, named = OPERATORS[structure.operator.name], structure.named_attributes
+                count += flops_of(record, structure.operands, structure, named)
         return count
 
 

@@ -20,6 +20,7 @@ from tessera.handle import Tensor
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import leaf_node
 from tessera.ops.layout.views import flag, integer
+from tessera.typing import ArrayLike
 
 
 def scan(
@@ -34,6 +35,12 @@ def scan(
 
     The carry keeps its shapes and dtypes. Raises ArgumentError (E_ARGUMENT) where it does not, ShapeMismatchError
     (E_SHAPE_MISMATCH) for `xs` of different lengths.
+
+    Shapes: init keeps its own; y is stacked along a first axis, as xs are.
+
+    >>> total, sums = op.scan(lambda carry, x: (carry + x, carry + x), op.tensor(0), op.arange(1, 5))
+    >>> total.tolist(), sums.tolist()
+    (10, [1, 3, 6, 10])
     """
     carries, slices = [node(each) for each in flattened(init)], [node(each) for each in flattened(xs)]
     steps = _length(slices, length)
@@ -60,7 +67,13 @@ def scan(
 
 
 def map(function: Callable[..., Tree], xs: Tree) -> Tree:
-    """The function of each slice along the first axis of `xs`, stacked: one compiled body for all."""
+    """The function of each slice along the first axis of `xs`, stacked: one compiled body for all.
+
+    Shapes: xs [n, ...] give [n, ...]. Raises what `scan` raises.
+
+    >>> op.map(lambda row: row.sum(), op.ones((3, 4))).tolist()
+    [4.0, 4.0, 4.0]
+    """
     _, ys = scan(lambda carry, x: (carry, function(x)), (), xs)
     return ys
 
@@ -71,6 +84,11 @@ def while_loop(condition: Callable[..., Any], body: Callable[..., Tree], init: T
     The number of steps is decided when the result is computed. A gradient needs it before: taking one evaluates the
     loop, which a kernel cannot while it is traced (E_VALUE_CONTROL_FLOW). Raises ArgumentError (E_ARGUMENT) where the
     body's value is not of the shapes and dtypes of `init`, or the condition is none.
+
+    Shapes: the value keeps that of `init`.
+
+    >>> op.while_loop(lambda x: x < 100, lambda x: x * 2, op.tensor(3)).tolist()
+    192
     """
     carries = [node(each) for each in flattened(init)]
     if not carries:
@@ -90,11 +108,16 @@ def while_loop(condition: Callable[..., Any], body: Callable[..., Tree], init: T
     return rebuilt(given, results)
 
 
-def cond(predicate: object, if_true: Callable[..., Tree], if_false: Callable[..., Tree], *operands: Tree) -> Tree:
+def cond(predicate: ArrayLike, if_true: Callable[..., Tree], if_false: Callable[..., Tree], *operands: Tree) -> Tree:
     """`if_true(*operands)` where the predicate, a tensor of one bool, holds, else `if_false(*operands)`. Only one of
     them is run; both give values of the same shapes and dtypes.
 
     Raises ArgumentError (E_ARGUMENT) where they do not, or the predicate is none.
+
+    Shapes: both branches give the same.
+
+    >>> op.cond(op.tensor(True), lambda x: x + 1, lambda x: x - 1, op.tensor(5)).tolist()
+    6
     """
     choice = node(predicate)
     controls.refuse_other_kinds("the predicate of cond", [(choice.shape, choice.dtype)], [((), bool_)])

@@ -12,14 +12,15 @@ from typing import Any, Final
 
 from tessera.doors import indexing, normalizations, products, reductions, selection, spectral
 from tessera.doors.calls.nodes import call, node
-from tessera.doors.elementwise import arithmetic, bits, comparisons, functions, trigonometry
+from tessera.doors.elementwise import activations, arithmetic, bits, comparisons, functions, trigonometry
 from tessera.doors.tensors import conversion as tensors
-from tessera.doors.tensors import shapes
+from tessera.doors.tensors import parts, shapes
 from tessera.doors.tensors.creation import tril, triu
 from tessera.doors.tensors.shapes import tile
 from tessera.handle import Tensor
 from tessera.ops.algebra import filling
 from tessera.ops.methods import Methods
+from tessera.typing import ArrayLike
 
 _BY_DOOR: Final = (
     (arithmetic, "add sub mul div pow maximum minimum clamp clip floor_divide remainder fmod copysign logaddexp"),
@@ -27,9 +28,10 @@ _BY_DOOR: Final = (
     (comparisons, "eq ne lt le gt ge logical_and logical_or logical_xor logical_not"),
     (
         functions,
-        "abs neg exp expm1 log log1p sqrt rsqrt sin cos tanh sigmoid erf relu floor ceil round trunc "
+        "abs neg exp expm1 log log1p sqrt rsqrt sin cos tanh sigmoid erf floor ceil round trunc "
         "sign square reciprocal isnan isinf isfinite signbit nan_to_num",
     ),
+    (activations, "relu"),
     (trigonometry, "tan asin acos atan atan2 sinh cosh asinh acosh atanh log2 log10 exp2 hypot"),
     (reductions, "sum mean max min prod argmax argmin logsumexp var std all any count_nonzero"),
     (normalizations, "softmax log_softmax"),
@@ -37,8 +39,9 @@ _BY_DOOR: Final = (
     (indexing, "gather take index_select index_copy scatter_add"),
     (
         shapes,
-        "squeeze unsqueeze flatten swapaxes movedim flip roll split chunk unbind diagonal trace diff repeat_interleave",
+        "squeeze unsqueeze flatten swapaxes movedim flip roll diagonal trace diff repeat_interleave",
     ),
+    (parts, "split chunk unbind"),
     (products, "matmul"),
     (spectral, "conj"),
     (tensors, "cpu cuda contiguous clone detach numel dim element_size type_as"),
@@ -57,13 +60,13 @@ _CASTS: Final = {
 """Methods that cast, by torch's names."""
 
 
-def repeat(x: object, *repetitions: Any) -> Tensor:
+def repeat(x: ArrayLike, *repetitions: Any) -> Tensor:
     """The tensor as often along each dimension as the integers, or one sequence, say (as in torch)."""
     several = len(repetitions) == 1 and isinstance(repetitions[0], Sequence)
     return tile(x, repetitions[0] if several else repetitions)
 
 
-def masked_fill(x: object, mask: object, value: Any) -> Tensor:
+def masked_fill(x: ArrayLike, mask: ArrayLike, value: Any) -> Tensor:
     """The tensor with a number in place of the elements where the mask holds; both broadcast."""
     tensor = node(x)
     number = value if not isinstance(value, bool | int | float) else filling(value, tensor.dtype)

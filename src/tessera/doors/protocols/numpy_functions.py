@@ -15,12 +15,13 @@ import numpy
 from tessera.doors import einsum, products, reductions, selection, spectral
 from tessera.doors.calls.nodes import node
 from tessera.doors.elementwise import arithmetic, bits, comparisons, functions, trigonometry
-from tessera.doors.tensors import creation, shapes
+from tessera.doors.tensors import creation, parts, shapes
 from tessera.errors import InPlaceError
 from tessera.handle import Tensor
+from tessera.typing import ArrayLike
 
 
-def _reciprocal(x: object) -> Any:
+def _reciprocal(x: ArrayLike) -> Any:
     """Of integers NumPy's, which is one."""
     return functions.reciprocal(x) if node(x).dtype.kind == "float" else NotImplemented
 
@@ -71,46 +72,46 @@ _UFUNCS: Final[Mapping[str, Callable[..., Any]]] = {
 """By the names of NumPy's universal functions. `sign` is not among them: NumPy's of NaN is NaN."""
 
 
-def _concatenate(arrays: Sequence[object], axis: int | None = 0) -> Tensor:
+def _concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0) -> Tensor:
     if axis is None:
-        return shapes.concat([shapes.flatten(each) for each in arrays])
-    return shapes.concat(arrays, axis)
+        return parts.concat([shapes.flatten(each) for each in arrays])
+    return parts.concat(arrays, axis)
 
 
 def _variance(function: Callable[..., Tensor]) -> Callable[..., Any]:
     of_floats = _statistic(function)
 
-    def translated(a: object, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
+    def translated(a: ArrayLike, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
         return of_floats(a, axis, correction=ddof, keepdims=keepdims)
 
     return translated
 
 
-def _transpose(a: object, axes: Sequence[int] | None = None) -> Tensor:
+def _transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Tensor:
     rank = len(node(a).shape)
     return shapes.permute(a, range(rank - 1, -1, -1) if axes is None else axes)
 
 
-def _cumsum(a: object, axis: int | None = None) -> Tensor:
+def _cumsum(a: ArrayLike, axis: int | None = None) -> Tensor:
     return selection.cumsum(shapes.flatten(a), 0) if axis is None else selection.cumsum(a, axis)
 
 
-def _sort(a: object, axis: int | None = -1) -> Tensor:
+def _sort(a: ArrayLike, axis: int | None = -1) -> Tensor:
     return selection.sort(shapes.flatten(a) if axis is None else a, -1 if axis is None else axis)[0]
 
 
-def _argsort(a: object, axis: int | None = -1) -> Tensor:
+def _argsort(a: ArrayLike, axis: int | None = -1) -> Tensor:
     return selection.argsort(shapes.flatten(a) if axis is None else a, -1 if axis is None else axis)
 
 
-def _clip(a: object, a_min: object = None, a_max: object = None) -> Tensor:
+def _clip(a: ArrayLike, a_min: ArrayLike | None = None, a_max: ArrayLike | None = None) -> Tensor:
     return node(a) if a_min is None and a_max is None else arithmetic.clamp(a, a_min, a_max)
 
 
 def _statistic(function: Callable[..., Tensor]) -> Callable[..., Any]:
     """Operators of floats alone; of integers NumPy's own values."""
 
-    def translated(a: object, axis: Any = None, *, keepdims: bool = False, **more: float) -> Any:
+    def translated(a: ArrayLike, axis: Any = None, *, keepdims: bool = False, **more: float) -> Any:
         value = node(a)
         if value.dtype.kind != "float":
             return NotImplemented
@@ -120,32 +121,32 @@ def _statistic(function: Callable[..., Tensor]) -> Callable[..., Any]:
 
 
 def _triangle(function: Callable[..., Tensor]) -> Callable[..., Any]:
-    def translated(m: object, k: int = 0) -> Any:
+    def translated(m: ArrayLike, k: int = 0) -> Any:
         return function(m, k) if len(node(m).shape) > 1 else NotImplemented
 
     return translated
 
 
-def _squeeze(a: object, axis: Any = None) -> Any:
+def _squeeze(a: ArrayLike, axis: Any = None) -> Any:
     value = node(a)
     axes = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
     # Where an extent is not 1, NumPy refuses what torch leaves as it is.
     return shapes.squeeze(value, axis) if all(value.shape[each] == 1 for each in axes) else NotImplemented
 
 
-def _ravel(a: object) -> Tensor:
+def _ravel(a: ArrayLike) -> Tensor:
     return shapes.flatten(a)
 
 
-def _expand_dims(a: object, axis: Any) -> Any:
+def _expand_dims(a: ArrayLike, axis: Any) -> Any:
     return shapes.unsqueeze(a, axis) if isinstance(axis, int) else NotImplemented
 
 
-def _repeat(a: object, repeats: Any, axis: int | None = None) -> Any:
+def _repeat(a: ArrayLike, repeats: Any, axis: int | None = None) -> Any:
     return shapes.repeat_interleave(a, repeats, axis) if isinstance(repeats, int) else NotImplemented
 
 
-def _roll(a: object, shift: Any, axis: Any = None) -> Any:
+def _roll(a: ArrayLike, shift: Any, axis: Any = None) -> Any:
     if axis is None and not isinstance(shift, int):
         return NotImplemented
     return shapes.roll(a, shift, axis)
@@ -167,7 +168,7 @@ _FUNCTIONS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = {
     numpy.var: _variance(reductions.var),
     numpy.std: _variance(reductions.std),
     numpy.concatenate: _concatenate,
-    numpy.stack: lambda arrays, axis=0: shapes.stack(arrays, axis),
+    numpy.stack: lambda arrays, axis=0: parts.stack(arrays, axis),
     numpy.reshape: lambda a, shape: shapes.reshape(a, (shape,) if isinstance(shape, int) else shape),
     numpy.ravel: _ravel,
     numpy.transpose: _transpose,

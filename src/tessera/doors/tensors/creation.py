@@ -15,20 +15,41 @@ from tessera.ops import algebra
 from tessera.ops.layout import views
 from tessera.ops.layout.views import integer, is_one_of, number, several
 from tessera.runtime.streams.stream import Stream
+from tessera.typing import ArrayLike, DTypeLike
 
 
-def zeros(shape: int | Sequence[int], dtype: object = None, *, stream: Stream | None = None) -> Tensor:
-    """A tensor of zeros, fp32 by default; part of the algebra, not memory, until it is asked for."""
+def zeros(shape: int | Sequence[int], dtype: DTypeLike | None = None, *, stream: Stream | None = None) -> Tensor:
+    """A tensor of zeros, fp32 by default; part of the algebra, not memory, until it is asked for.
+
+    Shapes: `shape`, an integer or several. Raises ArgumentError (E_ARGUMENT) for what is no shape.
+
+    >>> op.zeros((2, 3)).shape
+    (2, 3)
+    """
     return full(shape, 0, dtypes.fp32 if dtype is None else dtype, stream=stream)
 
 
-def ones(shape: int | Sequence[int], dtype: object = None, *, stream: Stream | None = None) -> Tensor:
-    """A tensor of ones, fp32 by default; part of the algebra, not memory, until it is asked for."""
+def ones(shape: int | Sequence[int], dtype: DTypeLike | None = None, *, stream: Stream | None = None) -> Tensor:
+    """A tensor of ones, fp32 by default; part of the algebra, not memory, until it is asked for.
+
+    Shapes: `shape`, an integer or several. Raises ArgumentError (E_ARGUMENT) for what is no shape.
+
+    >>> op.ones(2).tolist()
+    [1.0, 1.0]
+    """
     return full(shape, 1, dtypes.fp32 if dtype is None else dtype, stream=stream)
 
 
-def full(shape: int | Sequence[int], value: Number, dtype: object = None, *, stream: Stream | None = None) -> Tensor:
-    """A tensor of one value, in the dtype that torch gives it by default: bool, int64, or fp32 of floats."""
+def full(
+    shape: int | Sequence[int], value: Number, dtype: DTypeLike | None = None, *, stream: Stream | None = None
+) -> Tensor:
+    """A tensor of one value, in the dtype that torch gives it by default: bool, int64, or fp32 of floats.
+
+    Shapes: `shape`, an integer or several. Raises ArgumentError (E_ARGUMENT) for what is no shape.
+
+    >>> op.full(2, 7).tolist()
+    [7, 7]
+    """
     if not isinstance(value, bool | int | float):
         raise ArgumentError(f"full: value={value!r}", hints=["a number"])
     extents = extents_of(shape)
@@ -40,12 +61,17 @@ def arange(
     start: Number,
     stop: Number | None = None,
     step: Number = 1,
-    dtype: object = None,
+    dtype: DTypeLike | None = None,
     *,
     stream: Stream | None = None,
 ) -> Tensor:
     """The numbers start, start + step, ... before `stop`; of one argument 0, 1, ... before it. int64 of integers, else
     fp32. Kernels that use them compute them; no memory is read.
+
+    Shapes: one dimension. Raises ArgumentError (E_ARGUMENT) for a step of 0 and for what is no number.
+
+    >>> op.arange(2, 8, 3).tolist()
+    [2, 5]
     """
     first, last = (0, start) if stop is None else (start, stop)
     numbers = (first, last, step)
@@ -63,27 +89,55 @@ def arange(
     return on(made.to(wanted), stream)
 
 
-def zeros_like(x: object, dtype: object = None, *, stream: Stream | None = None) -> Tensor:
-    """Zeros in the shape and, unless another is given, the dtype of x."""
+def zeros_like(x: ArrayLike, dtype: DTypeLike | None = None, *, stream: Stream | None = None) -> Tensor:
+    """Zeros in the shape and, unless another is given, the dtype of x.
+
+    Shapes: x of any shape; the result has it. Dtypes: all.
+
+    >>> op.zeros_like(op.tensor([1, 2])).tolist()
+    [0, 0]
+    """
     return full_like(x, 0, dtype, stream=stream)
 
 
-def ones_like(x: object, dtype: object = None, *, stream: Stream | None = None) -> Tensor:
-    """Ones in the shape and, unless another is given, the dtype of x."""
+def ones_like(x: ArrayLike, dtype: DTypeLike | None = None, *, stream: Stream | None = None) -> Tensor:
+    """Ones in the shape and, unless another is given, the dtype of x.
+
+    Shapes: x of any shape; the result has it. Dtypes: all.
+
+    >>> op.ones_like(op.tensor([1, 2])).tolist()
+    [1, 1]
+    """
     return full_like(x, 1, dtype, stream=stream)
 
 
-def full_like(x: object, value: Number, dtype: object = None, *, stream: Stream | None = None) -> Tensor:
-    """One value in the shape and, unless another is given, the dtype of x."""
+def full_like(x: ArrayLike, value: Number, dtype: DTypeLike | None = None, *, stream: Stream | None = None) -> Tensor:
+    """One value in the shape and, unless another is given, the dtype of x.
+
+    Shapes: x of any shape; the result has it. Dtypes: all.
+
+    >>> op.full_like(op.tensor([1, 2]), 7).tolist()
+    [7, 7]
+    """
     like = node(x)
     return full(like.shape, value, like.dtype if dtype is None else dtype, stream=stream)
 
 
 def eye(
-    rows: int, columns: int | None = None, diagonal: int = 0, dtype: object = None, *, stream: Stream | None = None
+    rows: int,
+    columns: int | None = None,
+    diagonal: int = 0,
+    dtype: DTypeLike | None = None,
+    *,
+    stream: Stream | None = None,
 ) -> Tensor:
     """A matrix of zeros with ones on a diagonal, fp32 by default; square without `columns`. Diagonals above the main
     one are numbered from 1 on, those below it from -1 down.
+
+    Shapes: [rows, columns]. Raises ArgumentError (E_ARGUMENT).
+
+    >>> op.eye(2, dtype="int64").tolist()
+    [[1, 0], [0, 1]]
     """
     shape = extents_of((rows, rows if columns is None else columns))
     numbers = _column(shape[0]) + integer(diagonal, "the diagonal")
@@ -96,7 +150,7 @@ def linspace(
     stop: Number,
     num: int = 100,
     endpoint: bool = True,
-    dtype: object = None,
+    dtype: DTypeLike | None = None,
     *,
     steps: int | None = None,
     stream: Stream | None = None,
@@ -105,6 +159,11 @@ def linspace(
     of them, unless `endpoint` is False.
 
     Formed in fp64 from the nearer end, so that both ends are exact.
+
+    Shapes: [num]. Raises ArgumentError (E_ARGUMENT).
+
+    >>> op.linspace(0, 1, 5).tolist()
+    [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     first, last = number(start, "start"), number(stop, "stop")
     count = integer(along(num, steps, 100), "num")
@@ -120,9 +179,14 @@ def linspace(
     return on(made.to(wanted), stream)
 
 
-def meshgrid(*tensors: object, indexing: str = "ij", stream: Stream | None = None) -> tuple[Tensor, ...]:
+def meshgrid(*tensors: ArrayLike, indexing: str = "ij", stream: Stream | None = None) -> tuple[Tensor, ...]:
     """The coordinates of a grid's points: each of the tensors, which have one dimension, repeated along the dimensions
     of the others. The first goes along the first dimension ("ij"), or along the second ("xy").
+
+    Shapes: tensors [n], [m], ... give results [n, m, ...]. Dtypes: all. Raises ShapeMismatchError (E_SHAPE_MISMATCH).
+
+    >>> [each.tolist() for each in op.meshgrid(op.tensor([1, 2]), op.tensor([3, 4]))]
+    [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
     """
     if not is_one_of(indexing, ("ij", "xy")):
         raise ArgumentError(f"meshgrid: indexing={indexing!r}", hints=['"ij" or "xy"'])
@@ -141,13 +205,27 @@ def meshgrid(*tensors: object, indexing: str = "ij", stream: Stream | None = Non
     return tuple(made)
 
 
-def tril(x: object, diagonal: int = 0, *, stream: Stream | None = None) -> Tensor:
-    """Matrices, the last two dimensions, with zeros above a diagonal: 0 is the main one, 1 the next above it."""
+def tril(x: ArrayLike, diagonal: int = 0, *, stream: Stream | None = None) -> Tensor:
+    """Matrices, the last two dimensions, with zeros above a diagonal: 0 is the main one, 1 the next above it.
+
+    Shapes: x [..., M, N]; the result has it. Dtypes: all. Raises ShapeMismatchError (E_SHAPE_MISMATCH) below two
+    dimensions.
+
+    >>> op.tril(op.ones((2, 2))).tolist()
+    [[1.0, 0.0], [1.0, 1.0]]
+    """
     return on(_triangle("tril", x, diagonal, "le"), stream)
 
 
-def triu(x: object, diagonal: int = 0, *, stream: Stream | None = None) -> Tensor:
-    """Matrices, the last two dimensions, with zeros below a diagonal: 0 is the main one, 1 the next above it."""
+def triu(x: ArrayLike, diagonal: int = 0, *, stream: Stream | None = None) -> Tensor:
+    """Matrices, the last two dimensions, with zeros below a diagonal: 0 is the main one, 1 the next above it.
+
+    Shapes: x [..., M, N]; the result has it. Dtypes: all. Raises ShapeMismatchError (E_SHAPE_MISMATCH) below two
+    dimensions.
+
+    >>> op.triu(op.ones((2, 2))).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
     return on(_triangle("triu", x, diagonal, "ge"), stream)
 
 

@@ -16,11 +16,12 @@ from tessera.lazy.leaves.leaf import scalar_leaf
 from tessera.lazy.node import leaf_node
 from tessera.ops.layout.views import flag, integer
 from tessera.runtime.streams.stream import Stream
+from tessera.typing import ArrayLike, DTypeLike
 
 LARGEST_SEED = (1 << 63) - 1
 
 
-def dropout(x: object, p: Number, seed: object, training: bool = True, *, stream: Stream | None = None) -> Tensor:
+def dropout(x: ArrayLike, p: Number, seed: ArrayLike, training: bool = True, *, stream: Stream | None = None) -> Tensor:
     """x with elements set to 0, each with probability p, and the others divided by 1 - p; x itself unless `training`.
 
     Which ones depends on the seed (0 to 2**63 - 1, a number or a tensor of one) and on an element's row-major number in
@@ -31,6 +32,12 @@ def dropout(x: object, p: Number, seed: object, training: bool = True, *, stream
 
     Raises ArgumentError (E_ARGUMENT) for p outside of [0, 1] and for seeds out of range, DTypeError (E_DTYPE) for
     elements that are no floats.
+
+    Shapes: x of any shape; the result has it. Dtypes: floats and 8-bit floats; not integers, bools and complex
+    (E_DTYPE).
+
+    >>> op.dropout(op.ones(4), 0.5, seed=0).tolist()
+    [0.0, 2.0, 0.0, 2.0]
     """
     value = node(x)
     if type(p) not in (int, float) or not 0 <= p <= 1:
@@ -45,13 +52,20 @@ def dropout(x: object, p: Number, seed: object, training: bool = True, *, stream
     return on(call("where", kept, value * (1 / (1 - p) if p < 1 else 0.0), 0.0), stream)
 
 
-def rand(shape: int | Sequence[int], seed: object, dtype: object = None, *, stream: Stream | None = None) -> Tensor:
+def rand(
+    shape: int | Sequence[int], seed: ArrayLike, dtype: DTypeLike | None = None, *, stream: Stream | None = None
+) -> Tensor:
     """Random numbers from 0 on and below 1, fp32 by default: functions of the seed (0 to 2**63 - 1, a number or a
     tensor of one) and of an element's row-major number, as in `dropout`; the same on all devices. Kernels that use them
     make them.
 
     fp64 has 53 random bits, of two counters; other dtypes 24, and are rounded toward 0 where they hold fewer. Raises
     ArgumentError (E_ARGUMENT) for seeds out of range, DTypeError (E_DTYPE) for dtypes that are no floats.
+
+    Shapes: `shape`, an integer or several.
+
+    >>> op.rand(2, seed=0).shape
+    (2,)
     """
     wanted = _floats("rand", dtype)
     number, key = call("iota", shape=extents_of(shape)), _seed(seed, "rand")
@@ -64,11 +78,18 @@ def rand(shape: int | Sequence[int], seed: object, dtype: object = None, *, stre
     return on((bits.to(dtypes.fp32) * 2.0**-digits).to(wanted), stream)
 
 
-def randn(shape: int | Sequence[int], seed: object, dtype: object = None, *, stream: Stream | None = None) -> Tensor:
+def randn(
+    shape: int | Sequence[int], seed: ArrayLike, dtype: DTypeLike | None = None, *, stream: Stream | None = None
+) -> Tensor:
     """Random numbers of the standard normal distribution, fp32 by default; seeds and errors are those of `rand`.
 
     Box and Muller, "A note on the generation of random normal deviates" (1958), of two counters for each element, in
     fp64; the largest are 6.7 away from 0.
+
+    Shapes: `shape`, an integer or several.
+
+    >>> op.randn((2, 3), seed=0).shape
+    (2, 3)
     """
     wanted = _floats("randn", dtype)
     number, key = call("iota", shape=extents_of(shape)), _seed(seed, "randn")
@@ -78,10 +99,21 @@ def randn(shape: int | Sequence[int], seed: object, dtype: object = None, *, str
 
 
 def randint(
-    low: int, high: int, shape: int | Sequence[int], seed: object, dtype: object = None, *, stream: Stream | None = None
+    low: int,
+    high: int,
+    shape: int | Sequence[int],
+    seed: ArrayLike,
+    dtype: DTypeLike | None = None,
+    *,
+    stream: Stream | None = None,
 ) -> Tensor:
     """Random integers from `low` on and below `high`, which is at most 2**31 more, int64 by default; seeds are those of
     `rand`. Raises ArgumentError (E_ARGUMENT) for no integers, and for more.
+
+    Shapes: `shape`, an integer or several.
+
+    >>> op.randint(0, 10, (3,), seed=0).shape
+    (3,)
     """
     first, count = integer(low, "low"), integer(high, "high") - integer(low, "low")
     if not 1 <= count <= 1 << 31:

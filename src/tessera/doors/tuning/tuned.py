@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
-from tessera.compiler.trace.tracing import TracedFunction, kernel
+from tessera.compiler.trace.tracing import P, R, TracedFunction, kernel
 from tessera.doors.tuning import spaces
 from tessera.tuning.store.process_databases import folder_of
 
@@ -13,7 +13,7 @@ Configs = Iterable[Mapping[str, Any] | str]
 
 
 @overload
-def autotune(function: Callable[..., Any], /) -> TracedFunction: ...
+def autotune(function: Callable[P, R], /) -> TracedFunction[P, R]: ...
 
 
 @overload
@@ -24,7 +24,7 @@ def autotune(
     cost_model: Any = None,
     max_trials: int | None = None,
     budget_s: float | None = None,
-) -> Callable[[Callable[..., Any]], TracedFunction]: ...
+) -> Callable[[Callable[P, R]], TracedFunction[P, R]]: ...
 
 
 def autotune(
@@ -36,7 +36,7 @@ def autotune(
     cost_model: Any = None,
     max_trials: int | None = None,
     budget_s: float | None = None,
-) -> TracedFunction | Callable[[Callable[..., Any]], TracedFunction]:
+) -> Any:
     """Makes a function a kernel, as `op.kernel` does, that is tuned before its first call with operands of some size;
     later calls, and later programs, use what was found.
 

@@ -90,15 +90,20 @@ def _normalization(ranks: tuple[int, ...]) -> Anchor:
 
 
 def rows(ranks: tuple[int, ...], attributes: Named) -> Anchor:
-    """Rows of the first operand, to which the others broadcast; dimensions in front of its own are theirs."""
-    return _rows(ranks)
+    """Rows of the first operand along `axis`, or its last dimension; the others broadcast to it, and dimensions in
+    front of its own are theirs.
+    """
+    return _rows(ranks, attributes.get("axis", -1))
 
 
 @lru_cache(maxsize=256)
-def _rows(ranks: tuple[int, ...]) -> Anchor:
+def _rows(ranks: tuple[int, ...], axis: int) -> Anchor:
+    if not -ranks[0] <= axis < ranks[0]:
+        raise AnchorError(f"rows along dimension {axis} of tensors of {ranks[0]}")
     axes = _axes(ranks[0])
     spread = (*_read(_axes(max(ranks) - ranks[0], "e")), *_read(axes, "spread", refusal=APART))
-    return Anchor((_read(axes), *[_last(spread, rank) for rank in ranks[1:]]), _read(axes))
+    operands = (_read(axes), *[_last(spread, rank) for rank in ranks[1:]])
+    return Anchor(operands, _read(axes), reduced={axes[axis]: "row"})
 
 
 def reduction(by: Reduction = "row") -> AnchorRule:

@@ -4,29 +4,45 @@ Tiles and scalars are tensors of the element type, `index` values are Python int
 strides. Whatever a kernel must not rely on is made to show: what is undefined reads as poison (NaN), the boxes of a
 `parallel` are cut and ordered at random, and a broken promise (`in_bounds`, a static stride, `outputs`, a stage's
 `maximum`) is an error.
+
+A kernel is translated first: each operation becomes a function of the frame, which has the values so far by place.
+Loops run these again and again, and look at no attribute or type of an operation twice.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IndexType, MemRefType, ModuleOp, NoneAttr, StridedLayoutAttr
+from xdsl.dialects.builtin import IndexType, MemRefType, ModuleOp, NoneAttr, StridedLayoutAttr, VectorType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tessera.errors import IRError
 from tessera.ir.attributes import shape_text
-from tessera.ir.interpreter.arithmetic import ARITHMETIC, apply_arithmetic, computed
-from tessera.ir.interpreter.memory import TileRegion, allocate, assemble_stage, read_tile, torch_dtype, write_tile
+from tessera.ir.interpreter.arithmetic import ARITHMETIC, arithmetic
+from tessera.ir.interpreter.memory import (
+    TilePlace,
+    TileRegion,
+    assemble_stage,
+    read_tile,
+    torch_dtype,
+    write_tile,
+)
+from tessera.ir.interpreter.tiles import TILES
 from tessera.ir.tile import operations as tile
+from tessera.ir.tile.access import vector
 from tessera.ir.tile.divisors import divisors_of
 
 Value: TypeAlias = "torch.Tensor | int"
-Handler: TypeAlias = "Callable[[Interpreter, Operation], Sequence[Value]]"
+Frame: TypeAlias = "list[Any]"
+"""The `Value`s so far, by place: tensors of tiles, memrefs and scalars, integers of `index`."""
+Step: TypeAlias = "Callable[[Frame], None]"
+Translate: TypeAlias = "Callable[[Translation, Operation], Step]"
 
 
 def run_kernel(
@@ -46,13 +62,14 @@ def run_kernel(
     parameters = kernel.body.block.args
     if len(arguments) != len(parameters):
         raise IRError(f"kernel {kernel.sym_name.data} takes {len(parameters)} arguments, not {len(arguments)}")
-    interpreter = Interpreter(kernel, partition or random.Random(0))
     values = [_argument(parameter, value) for parameter, value in zip(parameters, arguments, strict=True)]
     if kernel.divisors is not None:
         for index, (buffer, divisors) in enumerate(zip(values, divisors_of(kernel), strict=True)):
             if divisors and isinstance(buffer, torch.Tensor) and buffer.numel():
                 _check_divisors(index, buffer, divisors)
-    interpreter.run_block(kernel.body.block, values)
+    translation = Translation(kernel, partition or random.Random(0))
+    body = translation.body(kernel.body.block)
+    body.run([None] * translation.size, values)
 
 
 def _find_kernel(module: ModuleOp, name: str | None) -> tile.KernelOp:
@@ -103,54 +120,101 @@ def _check_divisors(index: int, buffer: torch.Tensor, divisors: Sequence[int]) -
             )
 
 
-class Interpreter:
-    """One run of one kernel: the values so far, and the draw of every partition."""
+@dataclass(frozen=True, slots=True)
+class TranslatedBlock:
+    """A translated block: where its arguments go, its steps, and where the operands of its terminator are."""
+
+    arguments: tuple[int, ...]
+    steps: tuple[Step, ...]
+    results: tuple[int, ...]
+
+    def run(self, frame: Frame, arguments: Sequence[Value]) -> list[Value]:
+        """Runs the block; gives back the operands of its terminator (nothing when it has none)."""
+        for place, value in zip(self.arguments, arguments, strict=True):
+            frame[place] = value
+        for step in self.steps:
+            step(frame)
+        return [frame[place] for place in self.results]
+
+
+class Translation:
+    """One kernel on its way to steps: the place of each value, and the draw of every partition."""
 
     def __init__(self, kernel: tile.KernelOp, partition: random.Random) -> None:
         self.kernel = kernel
         self.partition = partition
         self.outputs = tile.integers(kernel.outputs)
-        self._values: dict[SSAValue, Value] = {}
+        self._places: dict[SSAValue, int] = {}
 
-    def value(self, ssa: SSAValue) -> Value:
-        """What an SSA value stands for at this moment."""
-        return self._values[ssa]
+    @property
+    def size(self) -> int:
+        """The number of places so far."""
+        return len(self._places)
 
-    def index(self, ssa: SSAValue) -> int:
-        """The value of an `index`."""
-        return cast(int, self._values[ssa])
+    def place(self, ssa: SSAValue) -> int:
+        """Where a value is in the frame."""
+        return self._places.setdefault(ssa, len(self._places))
 
-    def tensor(self, ssa: SSAValue) -> torch.Tensor:
-        """The value of a tile, a memref or a scalar that is no index."""
-        return cast(torch.Tensor, self._values[ssa])
+    def places(self, values: Sequence[SSAValue]) -> tuple[int, ...]:
+        """Where each of some values is."""
+        return tuple(map(self.place, values))
 
-    def run_block(self, block: Block, arguments: Sequence[Value]) -> list[Value]:
-        """Runs a block; gives back the operands of its terminator (nothing when it has none)."""
-        self._values.update(zip(block.args, arguments, strict=True))
+    def body(self, block: Block) -> TranslatedBlock:
+        """The steps of a block."""
+        arguments = self.places(block.args)
+        steps: list[Step] = []
         for op in block.ops:
             if isinstance(op, (tile.YieldOp, scf.YieldOp)):
-                return [self._values[operand] for operand in op.operands]
-            self._values.update(zip(op.results, self._run(op), strict=True))
-        return []
+                return TranslatedBlock(arguments, tuple(steps), self.places(op.operands))
+            steps.append(self._step(op))
+        return TranslatedBlock(arguments, tuple(steps), ())
 
-    def _run(self, op: Operation) -> Sequence[Value]:
+    def _step(self, op: Operation) -> Step:
         if type(op) in ARITHMETIC:
-            return (apply_arithmetic(op, [self._values[operand] for operand in op.operands]),)
-        handler = _HANDLERS.get(op.name)
-        if handler is None:
-            raise IRError(f"the interpreter does not know {op.name}")
-        return handler(self, op)
+            return self.call(arithmetic(op), op)
+        if op.name in TILES:
+            return self.call(TILES[op.name](op), op)
+        translate = _TRANSLATIONS.get(op.name)
+        return _refused(f"the interpreter does not know {op.name}") if translate is None else translate(self, op)
+
+    def call(self, function: Callable[..., Any], op: Operation) -> Step:
+        """The step that has `function` make the one result of an operation from its operands."""
+        result, operands = self.place(op.results[0]), self.places(op.operands)
+        if len(operands) == 1:
+            return self._unary(function, operands[0], result)
+        if len(operands) == 2:
+            return self._binary(function, *operands, result)
+
+        def step(frame: Frame) -> None:
+            frame[result] = function(*[frame[operand] for operand in operands])
+
+        return step
+
+    def _unary(self, function: Callable[..., Any], operand: int, result: int) -> Step:
+        def step(frame: Frame) -> None:
+            frame[result] = function(frame[operand])
+
+        return step
+
+    def _binary(self, function: Callable[..., Any], a: int, b: int, result: int) -> Step:
+        def step(frame: Frame) -> None:
+            frame[result] = function(frame[a], frame[b])
+
+        return step
 
 
-def _parallel(interpreter: Interpreter, op: tile.ParallelOp) -> Sequence[Value]:
-    pieces = []
-    for extent, step in zip(op.extents, tile.integers(op.steps), strict=True):
-        pieces.append(_cut(interpreter.index(extent), step, interpreter.partition))
-    boxes = list(product(*pieces))
-    interpreter.partition.shuffle(boxes)
-    for box in boxes:
-        interpreter.run_block(op.body.block, [bound for piece in box for bound in piece])
-    return ()
+def _parallel(translation: Translation, op: tile.ParallelOp) -> Step:
+    body, partition = translation.body(op.body.block), translation.partition
+    extents, steps = translation.places(op.extents), tile.integers(op.steps)
+
+    def step(frame: Frame) -> None:
+        pieces = [_cut(frame[extent], width, partition) for extent, width in zip(extents, steps, strict=True)]
+        boxes = list(product(*pieces))
+        partition.shuffle(boxes)
+        for box in boxes:
+            body.run(frame, [bound for piece in box for bound in piece])
+
+    return step
 
 
 def _cut(extent: int, step: int, draw: random.Random) -> list[tuple[int, int]]:
@@ -160,158 +224,127 @@ def _cut(extent: int, step: int, draw: random.Random) -> list[tuple[int, int]]:
     return list(pairwise(cuts)) if extent > 0 else []
 
 
-def _for(interpreter: Interpreter, op: tile.ForOp) -> Sequence[Value]:
-    carried: Sequence[Value] = [interpreter.value(initial) for initial in op.initial]
-    for iv in range(interpreter.index(op.lower), interpreter.index(op.upper), op.step.value.data):
-        carried = interpreter.run_block(op.body.block, [iv, *carried])
-    return carried
+def _for(translation: Translation, op: tile.ForOp) -> Step:
+    lower, upper, width = translation.place(op.lower), translation.place(op.upper), op.step.value.data
+    initial, body = translation.places(op.initial), translation.body(op.body.block)
+    results = translation.places(op.results)
+
+    def step(frame: Frame) -> None:
+        carried = [frame[place] for place in initial]
+        for iv in range(frame[lower], frame[upper], width):
+            carried = body.run(frame, [iv, *carried])
+        for place, value in zip(results, carried, strict=True):
+            frame[place] = value
+
+    return step
 
 
-def _if(interpreter: Interpreter, op: scf.IfOp) -> Sequence[Value]:
-    region = op.true_region if bool(interpreter.value(op.cond)) else op.false_region
-    return interpreter.run_block(region.block, []) if region.blocks else ()
+def _if(translation: Translation, op: scf.IfOp) -> Step:
+    condition, results = translation.place(op.cond), translation.places(op.results)
+    nothing = TranslatedBlock((), (), ())
+    then, otherwise = (
+        translation.body(region.block) if region.blocks else nothing for region in (op.true_region, op.false_region)
+    )
+
+    def step(frame: Frame) -> None:
+        values = (then if bool(frame[condition]) else otherwise).run(frame, ())
+        for place, value in zip(results, values, strict=True):
+            frame[place] = value
+
+    return step
 
 
-def _window(interpreter: Interpreter, op: tile.LoadOp | tile.StoreOp, shape: Sequence[int]) -> TileRegion:
-    indices = [interpreter.index(index) for index in op.indices]
+def _tile_place(op: tile.LoadOp | tile.StoreOp, kind: VectorType[Attribute]) -> TilePlace:
     dims = tile.integers(op.dims)
     steps = tile.integers(op.steps) if isinstance(op, tile.LoadOp) and op.steps is not None else (1,) * len(dims)
-    window = TileRegion.of(interpreter.tensor(op.buffer).shape, indices, dims, shape, steps)
-    for promised, whole, dim in zip(tile.integers(op.in_bounds), window.whole, tile.integers(op.dims), strict=True):
+    return TilePlace(len(op.indices), dims, kind.get_shape(), steps)
+
+
+def _window(
+    op: tile.LoadOp | tile.StoreOp, place: TilePlace, buffer: torch.Tensor, indices: Sequence[int]
+) -> TileRegion:
+    """Where a tile lies that leaves the buffer, which must not have been promised not to happen."""
+    window = TileRegion.of(buffer.shape, indices, place.dims, place.shape, place.steps)
+    for promised, whole, dim in zip(tile.integers(op.in_bounds), window.whole, place.dims, strict=True):
         if promised and not whole and dim >= 0:
-            extents = tuple(interpreter.tensor(op.buffer).shape)
             raise IRError(
-                f"{op.name} of a tile {tuple(shape)} at {indices} leaves the extents {extents} along dimension {dim}, "
-                "although in_bounds promises that it does not"
+                f"{op.name} of a tile {place.shape} at {list(indices)} leaves the extents {tuple(buffer.shape)} along "
+                f"dimension {dim}, although in_bounds promises that it does not"
             )
     return window
 
 
-def _load(interpreter: Interpreter, op: tile.LoadOp) -> Sequence[Value]:
-    window = _window(interpreter, op, op.tile.type.get_shape())
-    return (read_tile(interpreter.tensor(op.buffer), window, op.fill, poisoned=op.oob is not None),)
+def _load(translation: Translation, op: tile.LoadOp) -> Step:
+    source, at, result = translation.place(op.buffer), translation.places(op.indices), translation.place(op.tile)
+    place, fill, poisoned = _tile_place(op, op.tile.type), op.fill, op.oob is not None
+
+    def step(frame: Frame) -> None:
+        buffer, indices = frame[source], [frame[index] for index in at]
+        view = place.inside(buffer, indices)
+        if view is None:
+            frame[result] = read_tile(buffer, _window(op, place, buffer, indices), fill, poisoned)
+        else:
+            frame[result] = view.clone(memory_format=torch.contiguous_format)
+
+    return step
 
 
-def _store(interpreter: Interpreter, op: tile.StoreOp) -> Sequence[Value]:
-    owner = op.buffer.owner
-    if owner is interpreter.kernel.body.block and cast(BlockArgument, op.buffer).index not in interpreter.outputs:
-        raise IRError(f"store to argument {cast(BlockArgument, op.buffer).index}, which is not among the outputs")
-    value = interpreter.tensor(op.value)
-    write_tile(interpreter.tensor(op.buffer), _window(interpreter, op, value.shape), value)
-    return ()
+def _store(translation: Translation, op: tile.StoreOp) -> Step:
+    owner, target, at = op.buffer.owner, translation.place(op.buffer), translation.places(op.indices)
+    if owner is translation.kernel.body.block and cast(BlockArgument, op.buffer).index not in translation.outputs:
+        return _refused(f"store to argument {cast(BlockArgument, op.buffer).index}, which is not among the outputs")
+    place, stored = _tile_place(op, vector(op.value)), translation.place(op.value)
+
+    def step(frame: Frame) -> None:
+        buffer, indices = frame[target], [frame[index] for index in at]
+        view = place.inside(buffer, indices)
+        if view is None:
+            write_tile(buffer, _window(op, place, buffer, indices), frame[stored])
+        else:
+            view.copy_(frame[stored])
+
+    return step
 
 
-def _stage(interpreter: Interpreter, op: tile.StageOp) -> Sequence[Value]:
-    extents = [interpreter.index(extent) for extent in op.extents]
-    maximum = tile.integers(op.maximum)
-    if any(extent > most for extent, most in zip(extents, maximum, strict=True)):
-        raise IRError(f"stage of a sub-block {tuple(extents)} exceeds its maximum {maximum}")
+def _refused(message: str) -> Step:
+    def step(frame: Frame) -> None:
+        raise IRError(message)
 
-    def tile_at(row: int, column: int) -> torch.Tensor:
-        return cast(torch.Tensor, interpreter.run_block(op.body.block, [row, column])[0])
-
-    return (assemble_stage(op, extents, tile_at),)
+    return step
 
 
-def _alloc(interpreter: Interpreter, op: tile.AllocOp) -> Sequence[Value]:
-    kind = op.memory.type
-    shape, dtype = kind.get_shape(), torch_dtype(kind.element_type)
-    if not isinstance(kind.layout, StridedLayoutAttr):
-        return (allocate(shape, dtype),)
-    strides = [stride.data for stride in kind.layout.strides.data if not isinstance(stride, NoneAttr)]
-    size = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
-    return (allocate([size], dtype).as_strided(shape, strides),)
+def _stage(translation: Translation, op: tile.StageOp) -> Step:
+    places, maximum = translation.places(op.extents), tile.integers(op.maximum)
+    body, result = translation.body(op.body.block), translation.place(op.staged)
+
+    def step(frame: Frame) -> None:
+        extents = [frame[place] for place in places]
+        if any(extent > most for extent, most in zip(extents, maximum, strict=True)):
+            raise IRError(f"stage of a sub-block {tuple(extents)} exceeds its maximum {maximum}")
+        frame[result] = assemble_stage(
+            op, extents, lambda row, column: cast(torch.Tensor, body.run(frame, (row, column))[0])
+        )
+
+    return step
 
 
-def _dim(interpreter: Interpreter, op: Operation) -> Sequence[Value]:
-    buffer, dimension = op.operands
-    return (interpreter.tensor(buffer).shape[interpreter.index(dimension)],)
+def _split(translation: Translation, op: tile.SplitOp) -> Step:
+    whole, axis = translation.place(op.tile), op.axis.value.data
+    lower, upper = translation.places(op.results)
+
+    def step(frame: Frame) -> None:
+        frame[lower], frame[upper] = frame[whole].chunk(2, axis)
+
+    return step
 
 
-def _mma(interpreter: Interpreter, op: tile.MmaOp) -> Sequence[Value]:
-    a, b, acc = (interpreter.tensor(operand) for operand in (op.a, op.b, op.acc))
-    if op.unsigned_a is not None:
-        a = a.view(torch.uint8)
-    if b.dim() == 3:  # groups of rows side by side
-        b = b.mT.flatten(0, 1)
-    return (acc + a.to(acc.dtype) @ b.to(acc.dtype),)
+def _nothing(translation: Translation, op: Operation) -> Step:
+    return lambda frame: None
 
 
-_REDUCTIONS: Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
-    "add": lambda value, axis: value.sum(axis, keepdim=True, dtype=value.dtype),
-    "mul": lambda value, axis: value.prod(axis, keepdim=True, dtype=value.dtype),
-    "max": lambda value, axis: value.amax(axis, keepdim=True),
-    "min": lambda value, axis: value.amin(axis, keepdim=True),
-}
-
-
-def _reduce(interpreter: Interpreter, op: tile.ReduceOp) -> Sequence[Value]:
-    value = interpreter.tensor(op.tile)
-    return (_REDUCTIONS[op.kind.data](computed(value), op.axis.value.data).to(value.dtype),)
-
-
-def _element(interpreter: Interpreter, op: tile.ElementOp) -> Sequence[Value]:
-    return (interpreter.tensor(op.tile).reshape(()),)
-
-
-def _split(interpreter: Interpreter, op: tile.SplitOp) -> Sequence[Value]:
-    return interpreter.tensor(op.tile).chunk(2, op.axis.value.data)
-
-
-def _join(interpreter: Interpreter, op: tile.JoinOp) -> Sequence[Value]:
-    return (torch.cat([interpreter.tensor(part) for part in op.parts], op.axis.value.data),)
-
-
-def _broadcast(interpreter: Interpreter, op: tile.BroadcastOp) -> Sequence[Value]:
-    return (torch.as_tensor(interpreter.value(op.value)).expand(op.result.type.get_shape()).clone(),)
-
-
-def _lanes(op: tile.MaskOp | tile.IotaOp) -> torch.Tensor:
-    """Each element's position along `axis`, in the result's shape."""
-    shape, axis = op.result.type.get_shape(), op.axis.value.data
-    along = [size if dim == axis else 1 for dim, size in enumerate(shape)]
-    return torch.arange(shape[axis]).reshape(along).expand(shape)
-
-
-def _mask(interpreter: Interpreter, op: tile.MaskOp) -> Sequence[Value]:
-    return (interpreter.index(op.position) + _lanes(op) < interpreter.index(op.limit),)
-
-
-def _iota(interpreter: Interpreter, op: tile.IotaOp) -> Sequence[Value]:
-    return (interpreter.index(op.offset) + _lanes(op),)
-
-
-_COMPARISONS: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "eq": torch.eq,
-    "ne": torch.ne,
-    "lt": torch.lt,
-    "le": torch.le,
-    "gt": torch.gt,
-    "ge": torch.ge,
-}
-
-
-def _compare(interpreter: Interpreter, op: tile.CompareOp) -> Sequence[Value]:
-    a, b = (computed(interpreter.tensor(operand)) for operand in (op.a, op.b))
-    return (_COMPARISONS[op.predicate.data](a, b),)
-
-
-def _select(interpreter: Interpreter, op: tile.SelectOp) -> Sequence[Value]:
-    condition, a, b = (interpreter.tensor(operand) for operand in (op.condition, op.a, op.b))
-    return (torch.where(condition, a, b),)
-
-
-def _cast(interpreter: Interpreter, op: tile.CastOp) -> Sequence[Value]:
-    return (interpreter.tensor(op.value).to(torch_dtype(op.result.type.element_type)),)
-
-
-def _nothing(interpreter: Interpreter, op: Operation) -> Sequence[Value]:
-    return ()
-
-
-# Each handler knows the class of the operation whose name it stands under.
-_HANDLERS = cast(
-    "Mapping[str, Handler]",
+# Each function knows the class of the operation whose name it stands under.
+_TRANSLATIONS = cast(
+    "Mapping[str, Translate]",
     {
         tile.ParallelOp.name: _parallel,
         tile.ForOp.name: _for,
@@ -319,19 +352,7 @@ _HANDLERS = cast(
         tile.LoadOp.name: _load,
         tile.StoreOp.name: _store,
         tile.StageOp.name: _stage,
-        tile.AllocOp.name: _alloc,
-        "memref.dim": _dim,
-        tile.MmaOp.name: _mma,
-        tile.ReduceOp.name: _reduce,
         tile.SplitOp.name: _split,
-        tile.JoinOp.name: _join,
-        tile.ElementOp.name: _element,
-        tile.BroadcastOp.name: _broadcast,
-        tile.MaskOp.name: _mask,
-        tile.IotaOp.name: _iota,
-        tile.CompareOp.name: _compare,
-        tile.SelectOp.name: _select,
-        tile.CastOp.name: _cast,
         tile.PrefetchOp.name: _nothing,
     },
 )

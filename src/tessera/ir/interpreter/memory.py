@@ -73,6 +73,29 @@ class TileRegion:
         return TileRegion(tuple(shape), tuple(source), tuple(dims), tuple(target), tuple(whole))
 
 
+class TilePlace:
+    """How a load or a store finds its tile: what is the same every time. `shape`, `dims` and `steps` are those of
+    `tessera.tile.load`; the buffer has `rank` dimensions.
+    """
+
+    def __init__(self, rank: int, dims: Sequence[int], shape: Sequence[int], steps: Sequence[int]) -> None:
+        self.dims, self.shape, self.steps = tuple(dims), tuple(shape), tuple(steps)
+        reaches = {dim: (size - 1) * step for dim, size, step in zip(dims, shape, steps, strict=True)}
+        self._reaches = tuple(reaches.get(dim, 0) for dim in range(rank))
+        self._walks = tuple(zip(self.dims, self.steps, strict=True))
+
+    def inside(self, buffer: torch.Tensor, indices: Sequence[int]) -> torch.Tensor | None:
+        """The view of the tile at `indices`, or None unless all of it lies inside the buffer's extents."""
+        offset, strides = buffer.storage_offset(), buffer.stride()
+        for index, reach, extent, stride in zip(indices, self._reaches, buffer.shape, strides, strict=True):
+            if index < 0 or index + reach >= extent:
+                return None
+            offset += index * stride
+        return buffer.as_strided(
+            self.shape, [strides[dim] * step if dim >= 0 else 1 for dim, step in self._walks], offset
+        )
+
+
 def _inside(buffer: torch.Tensor, window: TileRegion) -> torch.Tensor | None:
     """The view of what lies inside, or None when nothing does."""
     part = buffer[window.source]

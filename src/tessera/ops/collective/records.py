@@ -22,10 +22,6 @@ def _as_given(name: str, operands: Sequence[Typed], attributes: Named) -> list[D
     return [operands[0].dtype]
 
 
-def _nothing(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    return 0
-
-
 def _reference(x: torch.Tensor, *, layout: Layout | None) -> torch.Tensor:
     return x
 
@@ -45,7 +41,6 @@ CONSTRAIN: Final[Operator] = define(
     {"layout": None},
     operand_dtypes=_as_given,
     anchor=anchor_rules.broadcast,
-    flops=_nothing,
     reference=_reference,
     gradient=_gradient,
     application=of_whole_values,

@@ -376,7 +376,6 @@ define(
     {"shape": (), "steps": ()},
     operand_dtypes=_as_given,
     result=lambda name, operands, cast, attributes: (attributes["shape"], cast[0]),
-    flops=lambda operands, result, attributes: 0,
     reference=_spread_reference,
     gradient=_spread_gradient,
     application=places.of_spreading,

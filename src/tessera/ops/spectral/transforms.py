@@ -327,7 +327,6 @@ define(
     {"shape": ()},
     operand_dtypes=_as_given,
     result=_given,
-    flops=lambda operands, result, attributes: 0,
     reference=_refit_reference,
     gradient=_refit_gradient,
     application=places.of_refitting,

@@ -16,14 +16,12 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.counting import DEAR
+from tessera.ops.families import MAP, REDUCTION, GroupKind
 from tessera.ops.record import OPERATORS, family_of
 from tessera.rewrite.engine import dims_of
 from tessera.rewrite.fusion.alignment import Alignment, operand_alignment, reduced_mapping, reduced_range
-from tessera.rewrite.fusion.depth import DEPTH, instructions_of, room_in
+from tessera.rewrite.fusion.depth import DEPTH, instructions_of
 from tessera.rewrite.fusion.siblings import TOGETHER, are_joined
-
-IN_REGISTERS = ("contraction", "convolution", "window")
-"""Kinds of groups that take maps of their result as epilogues, as long as nothing else needs it."""
 
 
 @dataclass(eq=False)
@@ -35,7 +33,7 @@ class Group:
     """
 
     number: int
-    kind: str  # "map", "reduction", "contraction", "convolution", "window", "attention" or "layout"
+    kind: GroupKind
     domain: tuple[str, ...]
     reduced: tuple[int, int] | None = None
     operations: list[GraphOperation] = field(default_factory=list)
@@ -47,6 +45,10 @@ class Group:
     def bit(self) -> int:
         """The group in `depends` of others."""
         return 1 << self.number
+
+    def room(self, depth: int) -> float:
+        """The instructions that the group may have, where a kernel of maps may have `depth`."""
+        return self.kind.share * depth
 
     def after(self, other: Group) -> bool:
         """Whether this group needs, directly or not, what `other` makes."""
@@ -87,9 +89,9 @@ class Grouping:
         family = family_of(operation.operator)
         if operation.operator == "constant" and not self._is_stored(operation):
             return  # copied into each kernel that uses it
-        if family.group == "map":
+        if family.group is MAP:
             group = self._place_map(operation)
-        elif family.group == "reduction":
+        elif family.group is REDUCTION:
             group = self._place_reduction(operation)
         else:
             group = self._new(family.group, dims_of(operation.result))
@@ -107,7 +109,7 @@ class Grouping:
             for use in constant.result.uses
         )
 
-    def _new(self, kind: str, domain: tuple[str, ...]) -> Group:
+    def _new(self, kind: GroupKind, domain: tuple[str, ...]) -> Group:
         group = Group(self._count, kind, domain)
         self._count += 1
         self.groups.append(group)
@@ -143,7 +145,7 @@ class Grouping:
                 group.mapping[operation.result] = mapping
                 self._merge_producers(group, operation)
                 return group
-        group = self._new("map", dims)
+        group = self._new(MAP, dims)
         group.mapping[operation.result] = tuple(range(len(dims)))
         return group
 
@@ -151,7 +153,7 @@ class Grouping:
         self, group: Group, operation: GraphOperation, operand: SSAValue, dims: tuple[str, ...]
     ) -> Alignment | None:
         """How the result of a map would lie over the group's domain, or None when it does not."""
-        if group.kind in IN_REGISTERS:
+        if group.kind.sums_in_registers:
             # The product, or the sums over windows, must not be needed elsewhere: they stay in registers.
             others = [use for use in operand.uses if use.operation is not operation]
             if dims != group.domain or others or operand in self.outputs:
@@ -166,9 +168,9 @@ class Grouping:
 
         An empty group has room for any operation, so that one with more instructions than fit is a kernel of its own.
         """
-        if group.kind in ("layout", "attention") or len(group.operations) >= self.limit:
+        if not group.kind.share or len(group.operations) >= self.limit:
             return False
-        if group.operations and group.instructions + instructions_of(operation) > room_in(group.kind, self.depth):
+        if group.operations and group.instructions + instructions_of(operation) > group.room(self.depth):
             return False
         producers = (self.group_of.get(operand) for operand in operation.inputs)
         return not any(producer is not None and producer.after(group) for producer in producers)
@@ -180,9 +182,9 @@ class Grouping:
             if other is not None and other is not group and self._is_sibling(group, other, operand, operation):
                 self._merge(group, other)
                 continue
-            if other is None or other is group or group.kind in IN_REGISTERS or not self._fit(group, other):
+            if other is None or other is group or group.kind.sums_in_registers or not self._fit(group, other):
                 continue
-            if self.staged and other.kind != group.kind:
+            if self.staged and other.kind is not group.kind:
                 continue
             readers = [*group.operations, operation]
             if all(_reads_in_place(reader, group.mapping[reader.result], other) for reader in readers):
@@ -199,25 +201,26 @@ class Grouping:
     def _fit(self, group: Group, other: Group) -> bool:
         """Whether two groups of maps and reductions may be one, `group` reading what `other` makes."""
         return (
-            other.kind in ("map", "reduction")
+            other.kind.is_walk
             and other.domain == group.domain
             and (other.reduced is None or group.reduced is None or other.reduced == group.reduced)
             and len(group.operations) + len(other.operations) < self.limit
-            and group.instructions + other.instructions <= room_in(group.kind, self.depth)
+            and group.instructions + other.instructions <= group.room(self.depth)
             and not any(later.after(other) for later in self.groups if later is not group)
         )
 
     def _is_sibling(self, group: Group, other: Group, operand: SSAValue, operation: GraphOperation) -> bool:
         """Whether `other` is a product beside that of `group`, whose result `operation` alone reads."""
         return (
-            group.kind == other.kind == "contraction"
+            group.kind is other.kind
+            and group.kind.takes_siblings
             and group.domain == other.domain
             and operand not in self.outputs
             and all(use.operation is operation for use in operand.uses)
             and dims_of(operand) == group.domain
             and are_joined(group.operations, other.operations, self.products)
             and len(group.operations) + len(other.operations) < self.limit
-            and group.instructions + other.instructions <= room_in(group.kind, self.depth)
+            and group.instructions + other.instructions <= group.room(self.depth)
         )
 
     def _merge(self, group: Group, other: Group) -> None:
@@ -226,7 +229,7 @@ class Grouping:
         group.depends = (group.depends | other.depends) & ~(other.bit | group.bit)
         group.instructions += other.instructions
         group.reduced = group.reduced or other.reduced
-        group.kind = "reduction" if group.reduced else group.kind
+        group.kind = REDUCTION if group.reduced else group.kind
         self.groups.remove(other)
         for value in other.mapping:
             self.group_of[value] = group
@@ -246,7 +249,7 @@ class Grouping:
         """
         readers: dict[SSAValue, list[Group]] = {}
         for group in list(self.groups):
-            if group.kind not in ("map", "reduction") or group not in self.groups:
+            if not group.kind.is_walk or group not in self.groups:
                 continue
             for operand in self._whole_operands(group):
                 near = readers.setdefault(operand, [])
@@ -269,11 +272,11 @@ class Grouping:
             and other in self.groups
             and other.domain == group.domain
             and other.reduced == group.reduced
-            and not (self.staged and other.kind != group.kind)
+            and not (self.staged and other.kind is not group.kind)
             and not group.after(other)
             and not other.after(group)
             and len(group.operations) + len(other.operations) <= self.limit
-            and group.instructions + other.instructions <= room_in(group.kind, self.depth) / 4
+            and group.instructions + other.instructions <= group.room(self.depth) / 4
         )
 
     # -- reductions ---------------------------------------------------------------------------------------------------
@@ -286,15 +289,15 @@ class Grouping:
         group = self.group_of.get(operation.inputs[0])
         if (
             group is None
-            or group.kind not in ("map", "reduction")
+            or not group.kind.is_walk
             or group.domain != domain
             or group.reduced not in (None, reduced)
             or not _reads_in_place(operation, mapping, group)
             or not self._accepts(group, operation)
-            or (self.staged and (group.kind == "reduction" or group.instructions >= DEAR))
+            or (self.staged and (group.kind is REDUCTION or group.instructions >= DEAR))
         ):
-            group = self._new("reduction", domain)
-        group.kind, group.reduced = "reduction", reduced
+            group = self._new(REDUCTION, domain)
+        group.kind, group.reduced = REDUCTION, reduced
         group.mapping[operation.result] = mapping
         return group
 
@@ -308,12 +311,12 @@ class Grouping:
             producer = self.group_of.get(operand)
             if (
                 producer is None
-                or not (producer.kind == "map" or (place == 0 and self._has_rows_of_product(producer, operation)))
+                or not (producer.kind is MAP or (place == 0 and self._has_rows_of_product(producer, operation)))
                 or operand in self.outputs
                 or [use.operation for use in operand.uses] != [operation]
                 or len(group.operations) + len(producer.operations) >= self.limit
                 or any(not OPERATORS[op.operator].cheap for op in producer.operations)
-                or group.instructions + producer.instructions > room_in("contraction", self.depth)
+                or group.instructions + producer.instructions > group.room(self.depth)
                 or any(self._leaks(value, producer) for value in producer.mapping if value is not operand)
                 or any(later.after(producer) for later in self.groups)
             ):

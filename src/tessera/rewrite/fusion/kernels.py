@@ -54,7 +54,7 @@ def fuse_function(function: FuncOp, bounds: Bounds = WIDEST) -> list[Firing]:
     partition = Grouping(list(block.ops), bounds.limit, bounds.depth, bounds.staged, bounds.products)
     replaced: dict[SSAValue, SSAValue] = {argument: argument for argument in block.args}
     for number, group in enumerate(_ordered(partition)):
-        if group.kind == "layout":
+        if not group.kind.is_kernel:
             (layout,) = group.operations
             block.detach_op(layout)
             block.insert_op_before(layout, terminator)
@@ -154,8 +154,8 @@ def _kernel(
 
 
 def _family(group: Group) -> str:
-    if group.kind not in ("map", "reduction"):
-        return group.kind
+    if not group.kind.is_walk:
+        return group.kind.name
     if group.reduced is not None and group.reduced[1] < len(group.domain):
         return "column"
     return "row"

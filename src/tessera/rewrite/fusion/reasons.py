@@ -1,6 +1,6 @@
 """Why two kernels are not one: for each tensor that goes from kernel to kernel through memory, the rule that keeps it.
 
-The rules are those of `groups.py` and `depth.py`, asked again of what has been fused.
+The rules are those of `groups.py`, and of the kinds of `ops/families.py`, asked again of what has been fused.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from xdsl.ir import SSAValue
 from tessera.ir.attributes import names_of
 from tessera.ir.graph.operations import GraphOperation
 from tessera.ir.schedule.operations import ScheduleKernelOp
-from tessera.ops.families import FAMILIES
+from tessera.ops.families import FAMILIES, GROUP_KINDS, REDUCTION, GroupKind
 from tessera.ops.record import OPERATORS, family_of
-from tessera.rewrite.fusion.depth import DEPTH, instructions_of, room_in
-from tessera.rewrite.fusion.groups import IN_REGISTERS
+from tessera.rewrite.fusion.depth import DEPTH, instructions_of
 
 
 @dataclass(frozen=True)
@@ -67,15 +66,15 @@ def operations_in(kernel: ScheduleKernelOp) -> list[GraphOperation]:
 
 
 def _rule(producer: ScheduleKernelOp, consumer: ScheduleKernelOp, value: SSAValue) -> str:
-    first, second = producer.family.data, consumer.family.data
-    if "attention" in (first, second):
+    first, second = _kind(producer), _kind(consumer)
+    if not (first.share and second.share):
         return "attention-is-alone"
-    if second in IN_REGISTERS:
-        if first in IN_REGISTERS:
+    if second.sums_in_registers:
+        if first.sums_in_registers:
             return "two-products"
-        return _before_product(producer, value) if FAMILIES[second].multiplies else "windows-overlap"
-    if first in IN_REGISTERS:
-        if second == "column" or "reduced" in consumer.attributes:
+        return _before_product(producer, value) if FAMILIES[second.name].multiplies else "windows-overlap"
+    if first.sums_in_registers:
+        if "reduced" in consumer.attributes:
             return "rows-of-a-product"
         users = {use.operation for use in value.uses}
         if len(users) > 1 or any(isinstance(user, ReturnOp) for user in users):
@@ -86,7 +85,12 @@ def _rule(producer: ScheduleKernelOp, consumer: ScheduleKernelOp, value: SSAValu
     if len(reductions) > 1:
         return "another-reduction"
     together = sum(instructions_of(op) for kernel in (producer, consumer) for op in operations_in(kernel))
-    return "depth" if together > room_in(first if first in IN_REGISTERS else "map", DEPTH) else "order"
+    return "depth" if together > first.share * DEPTH else "order"
+
+
+def _kind(kernel: ScheduleKernelOp) -> GroupKind:
+    """What the kernel was as a group; one of rows or columns may have been of maps alone."""
+    return GROUP_KINDS.get(kernel.family.data, REDUCTION)
 
 
 def _before_product(producer: ScheduleKernelOp, value: SSAValue) -> str:

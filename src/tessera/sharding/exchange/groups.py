@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import torch
 
 from tessera.lazy.layouts import Shape
 from tessera.sharding.exchange import emulated
-from tessera.sharding.exchange.communicator import COMBINING, Communicator
+from tessera.sharding.exchange.communicator import COMBINING, Extents, Reduction
 from tessera.sharding.partitioning.redistribution import MeshStep
 from tessera.sharding.tensors.mesh import Mesh
+
+H_contra = TypeVar("H_contra", contravariant=True)
+M_co = TypeVar("M_co", covariant=True)
 
 
 def moved(mesh: Mesh, step: MeshStep, shape: Shape, shards: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
@@ -24,11 +28,12 @@ def moved(mesh: Mesh, step: MeshStep, shape: Shape, shards: Mapping[int, torch.T
             continue
         group = mesh.group(step.axis, place)
         if mesh.state == "emulated":
-            results = _emulated(step, [shards[each] for each in group], *_extents(mesh, step, shape, group))
+            parts = [shards[each] for each in group]
+            results: list[torch.Tensor] = _exchanged(emulated, step, parts, *_extents(mesh, step, shape, group))
             done |= zip(group, results, strict=True)
         else:
             communicator = mesh.job.communicator(tuple(mesh.devices[each] for each in group))
-            done[place] = _exchanged(step, communicator, shards[place], *_extents(mesh, step, shape, group))
+            done[place] = _exchanged(communicator, step, shards[place], *_extents(mesh, step, shape, group))
     return done
 
 
@@ -43,33 +48,29 @@ def _extents(mesh: Mesh, step: MeshStep, shape: Shape, group: Sequence[int]) -> 
     return along, before
 
 
-def _emulated(
-    step: MeshStep, parts: Sequence[torch.Tensor], along: Sequence[int], before: Sequence[int]
-) -> list[torch.Tensor]:
-    match step.kind:
-        case "AllReduce":
-            return emulated.all_reduce(parts, COMBINING[step.reduction])
-        case "ReduceScatter":
-            return emulated.reduce_scatter(parts, step.dim, COMBINING[step.reduction], along)
-        case "AllGather":
-            return emulated.all_gather(parts, step.dim, along)
-        case "AllToAll":
-            return emulated.all_to_all(parts, step.dim, step.before, along, before)
-        case "Slice":
-            raise AssertionError("a cut moves nothing")
+class _Collectives(Protocol[H_contra, M_co]):
+    """Who exchanges: what a rank has by a communicator, or what all have by emulation."""
+
+    def all_reduce(self, x: H_contra, op: Reduction, /) -> M_co: ...
+
+    def all_gather(self, x: H_contra, dim: int, extents: Extents, /) -> M_co: ...
+
+    def reduce_scatter(self, x: H_contra, dim: int, op: Reduction, extents: Extents, /) -> M_co: ...
+
+    def all_to_all(
+        self, x: H_contra, split: int, concat: int, split_extents: Extents, concat_extents: Extents, /
+    ) -> M_co: ...
 
 
-def _exchanged(
-    step: MeshStep, communicator: Communicator, part: torch.Tensor, along: Sequence[int], before: Sequence[int]
-) -> torch.Tensor:
+def _exchanged(by: _Collectives[H_contra, M_co], step: MeshStep, x: H_contra, along: Extents, before: Extents) -> M_co:
     match step.kind:
         case "AllReduce":
-            return communicator.all_reduce(part, COMBINING[step.reduction])
+            return by.all_reduce(x, COMBINING[step.reduction])
         case "ReduceScatter":
-            return communicator.reduce_scatter(part, step.dim, COMBINING[step.reduction], along)
+            return by.reduce_scatter(x, step.dim, COMBINING[step.reduction], along)
         case "AllGather":
-            return communicator.all_gather(part, step.dim, along)
+            return by.all_gather(x, step.dim, along)
         case "AllToAll":
-            return communicator.all_to_all(part, step.dim, step.before, along, before)
+            return by.all_to_all(x, step.dim, step.before, along, before)
         case "Slice":
             raise AssertionError("a cut moves nothing")

@@ -22,6 +22,7 @@ from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops import OPERATORS
 from tessera.ops.collective.records import CONSTRAIN
+from tessera.ops.counting import flops_of
 from tessera.ops.record import Operator
 from tessera.sharding.partitioning.bodies import passes_sums
 from tessera.sharding.partitioning.program import Compute, Literal, LocalProgram, Read, ShardedValue, ShardMove
@@ -163,7 +164,7 @@ class _Partition:
             return whole, "whole"
         if all(value.layout.is_replicated for value in values):
             return whole, "copies"
-        work = operator.flops(structure.operands, structure, structure.named_attributes) / FLOPS_PER_BYTE
+        work = flops_of(operator, structure.operands, structure, structure.named_attributes) / FLOPS_PER_BYTE
         best, price, name = whole, math.inf, "copies"
         for split_by, passed in _choices(structure, operator, rule, values, mesh):
             found = strategy(rule, mesh, split_by, _order(rule, values, split_by), passed)

@@ -1,10 +1,13 @@
-// Packed slices (viewer/columns.py): planes of bytes, deflated, into typed arrays.
+// Packed slices (viewer/pages/columns.py): planes of bytes, deflated, into typed arrays.
 
 const MAGIC = 'TSR1';
 
 /** What a page draws: `head`, and by slice the typed arrays `start`, `end` (nanoseconds), `name`, `depth`, `kind`, `work`, and
  *  `launch`, the number of the slice that launched it, from 1 on, or null where nothing was launched. */
 export async function decode(bytes) {
+  if (typeof DecompressionStream === 'undefined') {
+    throw { code: 'E_UNSUPPORTED', message: 'this browser cannot unpack the slices; tables need less', hints: ['Chromium 80, Firefox 113, Safari 16.4 or newer'] };
+  }
   if (String.fromCharCode(...bytes.subarray(0, 4)) !== MAGIC) throw new Error('these are no packed slices');
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const length = view.getUint32(4, true);

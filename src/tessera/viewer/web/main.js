@@ -27,6 +27,7 @@ const PAGES = {
 const OF_ALL_TIME = ['overview', 'kernels', 'roofline', 'collectives', 'counters'];
 const SEARCHED = ['timeline', 'kernels', 'roofline', 'flame'];
 const LOOKS_EVERY_MS = 2000;
+const PAUSE = 20;
 const app = document.getElementById('app');
 const main = element('main', {});
 const banner = element('div', { role: 'status' });
@@ -129,11 +130,15 @@ async function begin() {
 
 /** Looks for runs that have come, gone or changed since. */
 async function look() {
-  setTimeout(look, LOOKS_EVERY_MS);
-  if (document.hidden) return;
-  const what = (runs) => JSON.stringify(runs.map((each) => [each.name, each.started, each.recorded, each.version]));
+  const begun = Date.now();
+  if (!document.hidden) await compareRuns();
+  setTimeout(look, Math.max(LOOKS_EVERY_MS, PAUSE * (Date.now() - begun))); // a folder of many files takes its time
+}
+
+async function compareRuns() {
+  const what = (runs) => JSON.stringify(runs.map((each) => [each.name, each.version]));
   try {
-    const runs = await ask('runs');
+    const runs = await ask('runs', { look: 1 });
     if (what(runs) === what(shownNow.runs)) return;
     const came = runs.length - shownNow.runs.length;
     const only = came > 0 && what(runs.slice(0, shownNow.runs.length)) === what(shownNow.runs);

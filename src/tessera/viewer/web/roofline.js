@@ -5,7 +5,7 @@ import { category, token } from './colors.js';
 import { drawing, element, emptied, note } from './dom.js';
 import { real, shown } from './format.js';
 import { matching, onSearch } from './search.js';
-import { link, state, windowOf } from './state.js';
+import { change, link, state, windowOf } from './state.js';
 import { tableOf } from './table.js';
 
 const [WIDTH, HEIGHT] = [900, 480];
@@ -22,7 +22,7 @@ export async function rooflinePage(box, { run, other, runs }) {
   emptied(box).append(
     element('h2', {}, `${model.device}, ${model.workers} worker${model.workers > 1 ? 's' : ''}`),
     note(model.measured ? `roofs: ${model.measured.source}${model.measured.date ? `, ${model.measured.date}` : ''}` : 'no roofs: the ceilings of this device are not known; `tessera quickstart` measures them'),
-    pictureOf(models, dtypes),
+    ...levelsOf(models, dtypes),
     legendOfDtypes(dtypes),
     ...(models.length > 1 ? [note(`arrows lead from ${runs[run].name} to ${runs[other].name}, for kernels and work that both ran`)] : []),
     savingsOf(model),
@@ -34,6 +34,19 @@ export async function rooflinePage(box, { run, other, runs }) {
     points.forEach((point, place) => point.setAttribute('opacity', kept && !kept[place] ? 0.2 : 1));
     return kept ? `${kept.reduce((sum, each) => sum + each, 0)} of ${points.length} points` : '';
   });
+}
+
+/** The picture, by the bytes of operands and results; or by those that a memory level moves, where the trace knows them. */
+function levelsOf(models, dtypes) {
+  const levels = [...new Set(models[0].points.flatMap((point) => Object.keys(point.levels || {})))];
+  const frame = element('div', {}, pictureOf(models, dtypes));
+  if (!levels.length) return [frame];
+  const by = (level) => models.map((model) => ({ ...model, points: model.points.filter((point) => point.levels && point.levels[level]).map((point) => ({ ...point, intensity: point.flops / point.levels[level] })) }));
+  const pick = element('select', { 'aria-label': 'bytes of', change: ({ target }) => {
+    emptied(frame).append(pictureOf(target.value ? by(target.value) : models, dtypes));
+    change({ level: target.value || null }, { quiet: true });
+  } }, element('option', { value: '' }, 'bytes of operands and results'), levels.map((level) => element('option', { value: level }, `bytes of ${level} (estimate)`)));
+  return [element('p', {}, pick), frame];
 }
 
 /** What a perfect kernel would save, the most first. */

@@ -26,14 +26,8 @@ MADE = Ceilings(
 )
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Target:
-    """This CPU with a small main memory sweep and a single group of short probes."""
-    monkeypatch.setattr(ceilings, "_DRAM_BYTES", (1 << 20, 1 << 20))
-    monkeypatch.setattr(ceilings, "_PROBE_SECONDS", 1e-4)
-    monkeypatch.setattr(ceilings, "ROUNDS", (4, 4))
-    monkeypatch.setattr(ceilings, "_waiting_seconds", lambda: 0.0)
-    return target.detect()
+SMALL = ceilings.ProbeEffort(rounds=(4, 4), sample_s=1e-4, dram_bytes=(1 << 20, 1 << 20))
+"""A single group of short samples, and a small sweep of main memory."""
 
 
 def run_probe(text: str, name: str, repetitions: int, nbytes: int, worker: int = 0) -> tuple[bytes, bytes, bytes]:
@@ -78,15 +72,16 @@ def test_probes_of_a_narrower_cpu_are_other_instructions() -> None:
     assert compile_text(ceilings.probe_text(narrow))
 
 
-def test_measured_ceilings_cover_arithmetic_and_every_level(small: Target) -> None:
+def test_measured_ceilings_cover_arithmetic_and_every_level() -> None:
+    described = target.detect()
     told: list[float] = []
-    made = ceilings.measure(small, worker_counts=(1,), progress=told.append)
+    made = ceilings.measure(described, (1,), progress=told.append, effort=SMALL, waited=lambda: 0.0)
     assert told == [0.25, 0.5, 0.75, 1.0]
     assert made.in_doubt == ()
     single, double = made.flop_per_s("fp32", 1), made.flop_per_s("fp64", 1)
     assert single is not None
     assert double is not None
-    assert (made.flop_per_s("bf16", 1) is not None) == small.has_avx512bf16
+    assert (made.flop_per_s("bf16", 1) is not None) == described.has_avx512bf16
     levels = {row.level for row in made.memory}
     assert {"L1", "DRAM"} <= levels
     assert {row.access for row in made.memory if row.level == "DRAM"} == {
@@ -122,10 +117,9 @@ def test_settled_means_the_greatest_two_agree(found: list[float], expected: bool
     assert ceilings.settled(found) is expected
 
 
-def test_figures_without_undisturbed_samples_are_named(small: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count()
-    monkeypatch.setattr(ceilings, "_waiting_seconds", lambda: float(next(clock)))
-    found = ceilings.measure(small, worker_counts=(1,))
+def test_figures_without_undisturbed_samples_are_named() -> None:
+    clock = map(float, itertools.count())
+    found = ceilings.measure(target.detect(), worker_counts=(1,), effort=SMALL, waited=lambda: next(clock))
     assert {"fp32", "L1 read", "DRAM copy_nt"} <= set(found.in_doubt)
     assert found.flop_per_s("fp32", 1) is not None
 

@@ -17,6 +17,7 @@ import torch
 from tessera.backend import container, contract
 from tessera.backend.contract import CpuBackend, KernelObject, Parameter
 from tessera.backend.llvm import LLVMBackend
+from tessera.backend.llvm.machine_code import engine
 from tessera.backend.llvm.machine_code.objects import CacheUnwritableWarning, ObjectCache, identity
 from tessera.errors import ArgumentError, CacheFormatError, CompileError, UnsupportedTargetError
 from tessera.ir.parsing import parse, print_module
@@ -103,7 +104,7 @@ def test_a_kernel_is_found_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> None:
         raise AssertionError("compiled although the kernel is on disk")
 
-    monkeypatch.setattr("tessera.backend.llvm.backend._compile", refuse)
+    monkeypatch.setattr(engine, "compile_object", refuse)
     assert LLVMBackend(ObjectCache(tmp_path)).compile(parse(TEXT), detect()) == first
 
 

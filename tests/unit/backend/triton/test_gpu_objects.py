@@ -239,8 +239,12 @@ def test_answers_come_back_in_order_however_many_processes_compile(
     monkeypatch: pytest.MonkeyPatch, processors: int
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: processors)
-    answer = lambda share, niceness: [{"error": request.source.name} for request in share]  # noqa: E731
-    monkeypatch.setattr(static, "_compile_share", answer)
+
+    def refusing(arguments: Sequence[str], input: str, **options: object) -> subprocess.CompletedProcess[str]:
+        answers = [{"error": Path(request["path"]).name} for request in json.loads(input)]
+        return subprocess.CompletedProcess([], 0, json.dumps(answers), "")
+
+    monkeypatch.setattr(subprocess, "run", refusing)
     notes = [f"number {number} of {processors}" for number in range(7)]
     found = kernel_objects([noted(ROWS, note) for note in notes], target.gpu("sm90"))
     names = [_source_of(note) for note in notes]
@@ -249,17 +253,18 @@ def test_answers_come_back_in_order_however_many_processes_compile(
 
 
 def test_beside_a_running_program_one_process_of_low_priority_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, int]] = []
+    asked: list[tuple[int, str]] = []
 
-    def answer(share: Sequence[Any], niceness: int) -> list[dict[str, str]]:
-        asked.append((len(share), niceness))
-        return [{"error": "none"} for _ in share]
+    def refusing(arguments: Sequence[str], input: str, **options: object) -> subprocess.CompletedProcess[str]:
+        requests = json.loads(input)
+        asked.append((len(requests), arguments[-1]))
+        return subprocess.CompletedProcess([], 0, json.dumps([{"error": "none"} for _ in requests]), "")
 
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    monkeypatch.setattr(static, "_compile_share", answer)
+    monkeypatch.setattr(subprocess, "run", refusing)
     with at_niceness(10):
         kernel_objects([noted(ROWS, f"beside {number}") for number in range(3)], target.gpu("sm90"))
-    assert asked == [(3, 10)]
+    assert asked == [(3, "10")]
 
 
 def _source_of(note: str) -> str:

@@ -6,6 +6,7 @@ Chunks of long rows and split-K, which are ways of GPUs, are run by `tests/unit/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,10 @@ WAYS: dict[str, Callable[[], Tensor]] = {
 @pytest.fixture
 def whatever_the_model_says(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What pays by the cost model is done wherever it can be."""
-    monkeypatch.setattr(cases, "_pays", lambda *arguments: True)
+    listed = registry.decompositions
+    monkeypatch.setattr(
+        cases, "decompositions", lambda family, when: [replace(each, pays=None) for each in listed(family, when)]
+    )
     pipeline.forget_plans()
     yield
     pipeline.forget_plans()

@@ -14,6 +14,7 @@ from tessera import numerics, op
 from tessera.compiler import pipeline
 from tessera.compiler.decompose import cases
 from tessera.handle import Tensor
+from tessera.scheduling.families import registry
 
 NORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., torch.Tensor]]] = {
     "rms_norm": (op.rms_norm, lambda x, w: torch.nn.functional.rms_norm(x, x.shape[-1:], w, 1e-6)),
@@ -24,7 +25,10 @@ NORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., torch.Tensor]]] = {
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No kernel is expected to be faster as several."""
-    monkeypatch.setattr(cases, "_pays", lambda *arguments: False)
+    listed = registry.decompositions
+    monkeypatch.setattr(
+        cases, "decompositions", lambda family, when: [each for each in listed(family, when) if each.pays is None]
+    )
     pipeline.forget_plans()
     yield
     pipeline.forget_plans()

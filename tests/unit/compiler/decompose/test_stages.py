@@ -15,6 +15,7 @@ from tessera.compiler import pipeline
 from tessera.compiler.device import compilers
 from tessera.handle import Tensor
 from tessera.scheduling.families.rows import stages
+from tessera.typing import ArrayLike
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def launches(tensor: Tensor) -> list[str]:
     return [kernel.subject.item.name.rsplit("_", 1)[0] for kernel in pipeline.launched(tensor.structure)]
 
 
-def centred(x: object, axis: int = 0) -> Tensor:
+def centred(x: ArrayLike, axis: int = 0) -> Tensor:
     """A dear chain of maps, less its means."""
     chain = op.tanh(op.gelu(op.silu(x)))
     return op.abs(chain - op.mean(chain, axis=axis, keepdims=True))

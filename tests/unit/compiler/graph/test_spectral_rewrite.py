@@ -10,9 +10,9 @@ import torch
 
 from tessera import numerics, op, profiler
 from tessera.compiler import pipeline, planning
-from tessera.compiler.graph import spectral_rewrite
 from tessera.handle import Tensor
 from tessera.lazy.node import joined
+from tessera.scheduling.families.convolution import spectral_rewrite
 
 
 def normal(*shape: int) -> torch.Tensor:

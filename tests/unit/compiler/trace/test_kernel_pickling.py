@@ -30,7 +30,7 @@ class Layer:
 
 
 def _first(x: list[float]) -> float:
-    return float(doubled(torch.tensor(x)).torch()[0])
+    return float(doubled(torch.tensor(x)).torch()[0])  # type: ignore[attr-defined]
 
 
 def test_a_kernel_of_a_module_is_pickled_by_its_name() -> None:

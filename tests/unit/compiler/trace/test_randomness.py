@@ -28,7 +28,7 @@ def test_drawing_in_a_kernel_is_refused_where_it_is_traced(draw: Callable[[], to
         return op.add(x, draw())
 
     with pytest.raises(FrozenRandomError, match="which happens once") as raised:
-        noisy(torch.ones(3))
+        noisy(torch.ones(3))  # type: ignore[arg-type]
     assert raised.value.code == "E_FROZEN_RANDOM"
 
 
@@ -39,5 +39,5 @@ def test_what_is_drawn_outside_or_by_a_seed_is_taken() -> None:
     def added(x: Tensor, seed: int) -> Tensor:
         return op.dropout(x + noise + torch.ones(3).cumsum(0), 0.5, seed)
 
-    assert added(torch.ones(3), 7).torch().shape == (3,)
+    assert added(torch.ones(3), 7).torch().shape == (3,)  # type: ignore[arg-type]
     assert not torch.equal(torch.randn(64), torch.randn(64))

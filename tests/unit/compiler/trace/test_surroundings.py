@@ -22,9 +22,9 @@ def by_global(x: Tensor) -> object:
 
 
 def test_a_global_bound_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert by_global(X).tolist() == [2.0, 2.0]
+    assert by_global(X).tolist() == [2.0, 2.0]  # type: ignore[arg-type, attr-defined]
     monkeypatch.setitem(globals(), "FACTOR", torch.full((2,), 7.0))
-    assert by_global(X).tolist() == [7.0, 7.0]
+    assert by_global(X).tolist() == [7.0, 7.0]  # type: ignore[arg-type, attr-defined]
 
 
 def test_a_tensor_around_the_function_written_to_moved_or_bound_anew() -> None:
@@ -55,7 +55,7 @@ def test_a_number_or_helper_bound_anew() -> None:
     def helper(x: Tensor) -> object:
         return x * factor
 
-    activation: Callable[[object], Tensor] = op.relu
+    activation: Callable[..., Tensor] = op.relu
     inner = op.kernel(lambda x: activation(helper(x)))
     outer = op.kernel(lambda x: inner(x) + 0.5)
     assert outer(X).tolist() == [3.0, 3.0]
@@ -106,9 +106,9 @@ def test_what_a_function_counts_itself_is_no_reason_to_run_it_again() -> None:
 
     kernel = op.kernel(counting)
     for rows in (2, 3, 2, 3):
-        kernel(torch.ones(rows)).eval()
-    kernel(torch.ones(2, 2)).eval()
-    kernel(torch.ones(2)).eval()
+        kernel(torch.ones(rows)).eval()  # type: ignore[arg-type, attr-defined]
+    kernel(torch.ones(2, 2)).eval()  # type: ignore[arg-type, attr-defined]
+    kernel(torch.ones(2)).eval()  # type: ignore[arg-type, attr-defined]
     assert (calls, len(runs)) == (2, 2)
 
 

@@ -1,5 +1,8 @@
 """`@op.kernel`: when the function runs, what is compiled, and what is refused."""
 
+# mypy: disable-error-code="arg-type, attr-defined, call-arg"
+# Kernels are called here as no type checker would let them be: with torch tensors, without trailing operands.
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from tessera import op, schedule
-from tessera.compiler.trace import tracing
-from tessera.errors import ArgumentError, NoSubjectError, ScheduleError, TuneSpaceEmptyError
+from tessera.compiler.trace.tracing import TracedFunction
+from tessera.errors import ArgumentError, ScheduleError, TuneSpaceEmptyError
+from tests import forked
 
 
-def new_kernel() -> tracing.TracedFunction:
+def new_kernel() -> TracedFunction:
     """A kernel that nobody has spoken of."""
 
     @op.kernel
@@ -49,10 +50,9 @@ def test_inside_a_kernel_it_speaks_of_that_one() -> None:
     assert schedule.search_space(inner) is seen[0]
 
 
-def test_a_bare_call_needs_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "_latest", [])
-    with pytest.raises(NoSubjectError, match="no kernel that this could speak of"):
-        schedule.autotune(max_trials=3)
+def test_a_bare_call_needs_a_kernel() -> None:
+    done = forked.run("from tessera import schedule; schedule.autotune(max_trials=3)")
+    assert "E_NO_SUBJECT: there is no kernel that this could speak of" in done.stderr
 
 
 def test_what_cannot_be_is_refused() -> None:

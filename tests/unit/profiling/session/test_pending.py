@@ -47,7 +47,7 @@ def test_what_tracing_makes_is_no_result(evaluated: list[list[str]]) -> None:
 
     with profile.session():
         autotune.load(op.matmul, (4, 4, 4))
-        kept = scaled(ones())
+        kept = scaled(ones())  # type: ignore[arg-type]
         with profile.region("inside"):
             autotune.load(scaled, [(4, 4)])
     assert [names for names in evaluated if "matmul" in names] == []

@@ -82,18 +82,12 @@ def test_threads_are_those_of_the_library_that_torch_loaded() -> None:
 
 
 def test_reason_is_given_when_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openmp, "_mapped_libraries", list)
-    monkeypatch.setattr(openmp, "_torch_libraries", lambda: ["/nowhere/libgomp.so.1"])
-    openmp.find.cache_clear()
-    try:
-        assert not openmp.find().available
-        assert "/nowhere/libgomp.so.1" in native.threading_reason()
-        assert "one after the other" in native.threading_reason()
-        monkeypatch.setattr(openmp, "_torch_libraries", list)
-        openmp.find.cache_clear()
-        assert "no libgomp is loaded" in native.threading_reason()
-    finally:
-        openmp.find.cache_clear()
+    assert "/nowhere/libgomp.so.1: " in openmp.loaded(["/nowhere/libgomp.so.1"]).reason
+    missing = openmp.loaded([])
+    assert not missing.available
+    monkeypatch.setattr(openmp, "find", lambda: missing)
+    assert native.threading_reason() == f"shares run one after the other: {missing.reason}"
+    assert "no libgomp is loaded" in missing.reason
 
 
 def test_switched_off_openmp_is_named_as_the_reason() -> None:

@@ -42,7 +42,7 @@ def test_work_of_one_stream_is_done_in_order() -> None:
 
 def test_streams_run_beside_each_other() -> None:
     first, second = stream.create(), stream.create()
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=120)
     first.core.enqueue("meet", lambda: _meet(both))
     second.core.enqueue("meet", lambda: _meet(both))
     first.synchronize()

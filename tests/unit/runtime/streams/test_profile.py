@@ -72,7 +72,7 @@ def test_the_timeline_names_streams_that_are_gone(tmp_path: Path) -> None:
             thread = next(each for each in threading.enumerate() if each.name == name)
             del s
             gc.collect()
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
     events = json.loads(profiler.timeline(tmp_path / "trace.json").read_text())["traceEvents"]
     names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}

@@ -334,5 +334,5 @@ def test_a_few_rows_get_a_low_tile_and_a_tall_k_is_split_when_that_is_allowed() 
 
 def test_sizes_of_a_class_share_a_choice_without_asking_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     first = gpu_space.default_schedule(problem(4000, 4000, 4000))
-    monkeypatch.setattr(gpu_choice, "_best", None)
+    monkeypatch.setattr(gpu_choice, "estimate_product", None)
     assert gpu_space.default_schedule(problem(4032, 3984, 4000)) == first

@@ -15,6 +15,7 @@ import torch
 
 from tessera import analyze, op, profile, stream
 from tessera.errors import ArgumentError, DTypeError, ValueControlFlowError
+from tessera.typing import ArrayLike
 from tests.unit.sharding.exchange.rank_job import DTYPES, LATE_S, REDUCTIONS, values
 
 SECONDS = 300.0
@@ -166,8 +167,8 @@ def test_dtypes_without_the_reduction_are_refused(dtype: torch.dtype, reduction:
 
 def test_inside_a_traced_function_it_is_refused() -> None:
     @op.kernel
-    def reduced(x: object) -> object:
+    def reduced(x: ArrayLike) -> object:
         return op.all_reduce(x)
 
     with pytest.raises(ValueControlFlowError):
-        reduced(torch.ones(2)).eval()
+        reduced(torch.ones(2)).eval()  # type: ignore[attr-defined]

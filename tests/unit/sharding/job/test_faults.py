@@ -16,7 +16,7 @@ PLACES = ("before", "compute", "barrier", "exchange")
 
 def bound_s() -> float:
     """Within which survivors raise: a second, on a machine that has the time."""
-    return 1.0 if os.getloadavg()[0] <= 2 * (os.cpu_count() or 1) else 10.0
+    return 1.0 if os.getloadavg()[0] < (os.cpu_count() or 1) else 60.0
 
 
 def survivors(outcome: Outcome, victim: int) -> tuple[float, list[dict[str, Any]]]:

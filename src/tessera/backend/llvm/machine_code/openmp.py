@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,7 +35,11 @@ class OpenMP:
 @cache
 def find() -> OpenMP:
     """The OpenMP library of this process. The first call loads it (torch's own, when torch is not yet imported)."""
-    candidates = _mapped_libraries() or _torch_libraries()
+    return loaded(_mapped_libraries() or _torch_libraries())
+
+
+def loaded(candidates: Sequence[str]) -> OpenMP:
+    """The first of some libraries that has what code calls, loaded; where none has, why."""
     if not candidates:
         return OpenMP(None, "no libgomp is loaded in this process and torch brings none")
     failures = []

@@ -246,7 +246,7 @@ def test_problems_of_about_the_same_size_share_a_choice_without_asking_the_model
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = gpu_rows_space.default_schedule(problem(specs.rows("softmax", bf16), o0=60_000, c=1000))
-    monkeypatch.setattr(gpu_rows_space, "_modelled", None)
+    monkeypatch.setattr(gpu_rows_space, "estimate_rows", None)
     assert gpu_rows_space.default_schedule(problem(specs.rows("softmax", bf16), o0=61_234, c=1008)) == first
 
 

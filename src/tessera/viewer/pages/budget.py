@@ -14,7 +14,7 @@ from polars import col
 from tessera.errors import ProfileError
 from tessera.profiling.analyses.operations import MOST_EXACT
 from tessera.profiling.trace.table import Trace
-from tessera.viewer.columns import KEPT, MOST_SLICES
+from tessera.viewer.pages.columns import KEPT, MOST_SLICES
 from tessera.viewer.runs import Run
 
 _BYTES_EXACT: Final[Mapping[str, int]] = {"kernels": 200, "kernel": 200, "meta": 0}
@@ -28,7 +28,7 @@ _BYTES_SUMMED: Final = 20
 WHOLE: Final = frozenset(["meta", "overview"])
 """Questions for which the whole run is read; all others may be about a window of time."""
 _GB: Final = 1e9
-_MEMINFO: Final = Path("/proc/meminfo")
+MEMINFO: Final = Path("/proc/meminfo")
 """Source: proc(5)."""
 
 
@@ -59,10 +59,10 @@ def needed_bytes(question: str, events: int) -> int:
     return exact * _BYTES_EXACT.get(question, _BYTES_STREAMED) + (events - exact) * _BYTES_STREAMED
 
 
-def default_bytes() -> float:
+def default_bytes(meminfo: Path = MEMINFO) -> float:
     """Half of the memory that is available on this machine; no limit where the system does not say."""
     try:
-        told = _MEMINFO.read_text()
+        told = meminfo.read_text()
     except OSError:
         return math.inf
     available = re.search(r"^MemAvailable:\s*(\d+) kB", told, re.MULTILINE)

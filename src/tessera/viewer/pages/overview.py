@@ -63,8 +63,8 @@ def overview(trace: Trace, seen: tuple[int, int] | None = None) -> dict[str, Any
     by step, of those that are seen, with where steps come from.
     All parts of a rank sum to the window, those of a step to the step.
     """
-    ends = col("start_ns") + col("dur_ns").fill_null(0).clip(0)
-    read = trace.events.select("kind", "start_ns", "thread_id", "kernel_name", col("rank").fill_null(0), end_ns=ends)
+    end = col("start_ns") + col("dur_ns").fill_null(0).clip(0)
+    read = trace.events.select("kind", "start_ns", "thread_id", "kernel_name", col("rank").fill_null(0), end_ns=end)
     of_parts = read.filter(col("kind").is_in(list(PARTS)))
     spans = (
         of_parts.group_by("rank", "kind")

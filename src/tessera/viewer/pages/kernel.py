@@ -12,9 +12,9 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels, operations
 from tessera.profiling.trace.table import Trace
-from tessera.viewer.answers import Parameters, narrowed, seen
+from tessera.viewer.pages.scope import Parameters, narrowed, seen
+from tessera.viewer.pages.tables import plain
 from tessera.viewer.runs import Run
-from tessera.viewer.tables import plain
 
 MOST_ROWS: Final = 20
 """Rows, the first ones, of which a report in one file tells this."""
@@ -31,28 +31,46 @@ def kernel(run: Run, asked: Parameters) -> dict[str, Any]:
     Raises ArgumentError for a row that there is not.
     """
     text = asked.get("row", "")
-    if not text.isdecimal():
-        raise ArgumentError(f"row={text!r}", hints=["a whole number"])
-    return run.answer(("kernel", text, seen(asked)), lambda trace: _told(narrowed(trace, asked), int(text)))
+    if not text.isdecimal() or int(text) >= operations.MOST_ROWS:
+        raise ArgumentError(f"row={text!r}", hints=["the number of a kernel of its own"])
+    told = run.answer(("kernel", text, seen(asked)), lambda trace: _told(narrowed(trace, asked), [int(text)]))
+    if not told:
+        raise ArgumentError(f"row={text}", hints=["the number of a kernel of its own"])
+    return told[0]
 
 
-def _told(trace: Trace, row: int) -> dict[str, Any]:
-    found = operations.works(trace).slice(row, 1)
-    if found.is_empty() or row >= operations.MOST_ROWS:
-        raise ArgumentError(f"row={row}", hints=["that of a kernel of its own"])
-    key = found.row(0, named=True)
-    own = kernels.kernels(trace).filter(
-        polars.all_horizontal(each.eq_missing(polars.lit(key[name])) for name, each in operations.KEYS.items())
+def first_kernels(run: Run) -> list[dict[str, Any]]:
+    """The same of the first `MOST_ROWS` rows of the whole run, at once."""
+    return run.answer("kernels told", lambda trace: _told(trace, list(range(MOST_ROWS))))
+
+
+def _told(trace: Trace, rows: list[int]) -> list[dict[str, Any]]:
+    keys = list(operations.KEYS)
+    found = (
+        operations.works(trace)
+        .with_row_index("row")
+        .filter(col("row").is_in(rows) & (col("row") < operations.MOST_ROWS))
     )
-    calls = own.select("start_ns", taken=col("dur_ns") / 1e3).sort("start_ns").collect(engine="streaming")
-    first = own.select(_FACTS).head(1).collect()
-    facts = dict(zip(_FACTS, plain(first.row(0)), strict=True))
-    return {
-        "bins": _bins(calls["taken"]),
-        "calls": _over_time(calls),
-        "facts": {name: value for name, value in facts.items() if value not in (None, "")},
-        "tune": _tuning(key, facts),
-    }
+    own = found.select("row", *keys).lazy()
+    facts = {name: col(name).alias(f"of {name}") for name in _FACTS}
+    named = kernels.kernels(trace).select("start_ns", "dur_ns", *facts.values(), **operations.KEYS)
+    of_rows = named.join(own, on=keys, nulls_equal=True)
+    calls = of_rows.select("row", "start_ns", taken=col("dur_ns") / 1e3).collect(engine="streaming")
+    firsts = of_rows.group_by("row").agg(col(f"of {name}").drop_nulls().first().alias(name) for name in _FACTS)
+    known = {row["row"]: row for row in firsts.collect(engine="streaming").iter_rows(named=True)}
+    told = []
+    for key in found.iter_rows(named=True):
+        its = calls.filter(col("row") == key["row"]).drop("row").sort("start_ns")
+        about = dict(zip(_FACTS, plain([known[key["row"]][name] for name in _FACTS]), strict=True))
+        told.append(
+            {
+                "bins": _bins(its["taken"]),
+                "calls": _over_time(its),
+                "facts": {name: value for name, value in about.items() if value not in (None, "")},
+                "tune": _tuning(key, about),
+            }
+        )
+    return told
 
 
 def _bins(taken: polars.Series) -> list[tuple[float, float, int]]:

@@ -13,7 +13,7 @@ machines.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from tessera.dtypes import fp64
 from tessera.errors import CompileError
@@ -31,8 +31,8 @@ from tessera.ops.pins import PIN
 from tessera.ops.spectral.records import ConvolutionGeometry, Pair, convolve
 from tessera.ops.window.geometry import TO_FIRST, TO_LAST
 from tessera.rewrite.engine import Firing
-from tessera.runtime.libraries import fourier
 from tessera.scheduling.families.convolution.spectral_cost import SpectralProblem, fast_points, spectral_seconds
+from tessera.scheduling.model.machine import Machine
 
 RULE: Final = "spectral-convolution"
 
@@ -47,8 +47,19 @@ ENOUGH: Final = 1.25
 
 _OPERATORS: Final = 8
 
-Seconds = Callable[[Structure], float]
-"""What the cost model expects of a structure as it is."""
+
+class Surroundings(Protocol):
+    """What is known of the CPU and its libraries."""
+
+    @property
+    def has_native_transforms(self) -> bool:
+        """Whether kernels can call the transforms of torch's library, and need not call torch."""
+
+    def machine(self, workers: int) -> Machine:
+        """The rates of one of so many workers."""
+
+    def direct_seconds(self, structure: Structure) -> float:
+        """What the cost model expects of a structure as it is."""
 
 
 class Rewritten(NamedTuple):
@@ -96,7 +107,7 @@ _RULES: Mapping[str, Callable[[Structure], _Convolution]] = {
 }
 
 
-def with_spectra(structure: Structure, direct: Seconds) -> Rewritten:
+def with_spectra(structure: Structure, surroundings: Surroundings) -> Rewritten:
     """A structure of the CPU with those convolutions rewritten that transforms are faster for under the policy in
     force.
     """
@@ -110,7 +121,7 @@ def with_spectra(structure: Structure, direct: Seconds) -> Rewritten:
         node = occurrence.structure
         rule = None if node.operator is None or place in pinned else _RULES.get(node.operator.name)
         if rule is not None:
-            _consider(place, node, rule(node), direct, found, log)
+            _consider(place, node, rule(node), surroundings, found, log)
     # What takes a convolution's place has a few operators more.
     if not found or structure.size + _OPERATORS * len(found) > PENDING_LIMIT:
         return Rewritten(structure, ())
@@ -121,7 +132,7 @@ def _consider(
     place: int,
     node: Structure,
     convolution: _Convolution,
-    direct: Seconds,
+    surroundings: Surroundings,
     found: dict[int, tuple[_Convolution, Pair]],
     log: list[Firing],
 ) -> None:
@@ -130,10 +141,11 @@ def _consider(
         return
     rows, columns = window.least_points((image[2], image[3]), (kernel[2], kernel[3]))
     points = fast_points(rows), fast_points(columns)
-    problem = _problem(node, convolution, points)
+    problem = _problem(node, convolution, points, surroundings.has_native_transforms)
     if problem.spectra_bytes > MOST_BYTES:
         return
-    spectral, alone = spectral_seconds(problem), direct(_alone(node))
+    spectral = spectral_seconds(problem, surroundings.machine(problem.workers))
+    alone = surroundings.direct_seconds(_alone(node))
     if spectral * ENOUGH >= alone:
         return
     found[place] = convolution, points
@@ -143,7 +155,7 @@ def _consider(
     log.append(Firing(RULE, before, after))
 
 
-def _problem(node: Structure, convolution: _Convolution, points: Pair) -> SpectralProblem:
+def _problem(node: Structure, convolution: _Convolution, points: Pair, native: bool) -> SpectralProblem:
     image, kernel, window, _ = convolution
     return SpectralProblem(
         images=image[0],
@@ -156,7 +168,7 @@ def _problem(node: Structure, convolution: _Convolution, points: Pair) -> Spectr
         columns=points[1],
         itemsize=max(node.dtype.itemsize, 4),
         kept=_is_constant(node.operands[1]),
-        native=fourier.find() is not None and node.dtype is not fp64,
+        native=native and node.dtype is not fp64,
         workers=worker_count(),
     )
 

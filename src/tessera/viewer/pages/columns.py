@@ -35,7 +35,7 @@ from tessera.profiling.export.chrome_lines import SLICES
 from tessera.profiling.trace import nesting
 from tessera.profiling.trace.grouping import by_lane
 from tessera.profiling.trace.table import Trace
-from tessera.viewer import works
+from tessera.viewer.pages import works
 
 MAGIC: Final = b"TSR1"
 MOST_SLICES: Final = 2_000_000

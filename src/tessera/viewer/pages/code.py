@@ -18,7 +18,7 @@ from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.presentation.result import work
 from tessera.profiling.trace.table import Trace
-from tessera.viewer.answers import Parameters
+from tessera.viewer.pages.scope import Parameters
 from tessera.viewer.runs import Run
 
 MOST_PROGRAMS: Final = 50

@@ -8,12 +8,10 @@ from typing import Any, Final
 import polars
 from polars import col
 
-from tessera.errors import ArgumentError
 from tessera.profiling.analyses import (
     advise,
     collectives,
     divergence,
-    durations,
     kernels,
     memory,
     operations,
@@ -25,12 +23,12 @@ from tessera.profiling.analyses import roofline as rooflines
 from tessera.profiling.analyses.presentation.result import Analysis, by_reason
 from tessera.profiling.trace.reading import examined
 from tessera.profiling.trace.table import Trace
-from tessera.viewer import columns, overview
-from tessera.viewer import flame as stacked
+from tessera.viewer.pages import columns, overview
+from tessera.viewer.pages import flame as stacked
+from tessera.viewer.pages.roofline import roofline
+from tessera.viewer.pages.scope import Parameters, narrowed, seen, window
+from tessera.viewer.pages.tables import plain, table_json
 from tessera.viewer.runs import Run
-from tessera.viewer.tables import plain, table_json
-
-Parameters = Mapping[str, str]
 
 _CONFIDENCE: Final = 0.95
 _LEAST_CHANGE_PCT: Final = 1.0
@@ -90,66 +88,6 @@ def _regions(trace: Trace) -> list[str]:
     """The regions that kernels ran in, the first `_MOST_REGIONS` of them."""
     found = kernels.kernels(trace).select(col("region").cast(polars.String).unique()).collect(engine="streaming")
     return sorted(name for name in found["region"].to_list() if name)[:_MOST_REGIONS]
-
-
-def roofline(run: Run, asked: Parameters) -> dict[str, Any]:
-    """`analyses.roofline`, with the roofs of the most workers of any point, and the spread of each point's times."""
-    arch = asked.get("arch")
-
-    def made(trace: Trace) -> dict[str, Any]:
-        trace = narrowed(trace, asked)
-        target = rooflines.target_of(arch) if arch else rooflines.known_target(trace)
-        if target is None:
-            raise ArgumentError(
-                "nothing is known of what the device of this trace can do at most",
-                hints=["kernels of GPUs, and traces of other machines without ceilings, need the name of a data sheet"],
-            )
-        model = rooflines.roofline(trace, target)
-        spreads = _spreads(trace)
-        workers = max(model.workers(point) for point in model.points)
-        known = target.ceilings
-        levels = dict.fromkeys(row.level for row in known.memory if row.workers == workers) if known else ()
-        points = []
-        for row in model.to_polars().iter_rows(named=True):
-            key = tuple(row[name] for name in ("kernel", "flops", "bytes", "dtype", "workers"))
-            p10, p90 = spreads.get(key, (row["median_us"], row["median_us"]))
-            total_ms, reached = row["median_us"] * row["calls"] / 1e3, row["efficiency_pct"]
-            saved_ms = None if reached is None else max(0.0, total_ms * (1 - reached / 100))
-            points.append({**row, "p10_us": p10, "p90_us": p90, "total_ms": total_ms, "saved_ms": saved_ms})
-        return {
-            "device": target.name,
-            "workers": workers,
-            "compute": [
-                {"dtype": row.dtype, "gflop_per_s": row.flop_per_s / 1e9}
-                for row in (known.compute if known else ())
-                if row.workers == workers
-            ],
-            "memory": [
-                {"level": level, "gbps": rooflines.bandwidth(known, level, workers) / 1e9} for level in levels if known
-            ],
-            "measured": {"source": known.source, "date": known.date} if known else None,
-            "points": points,
-            "notes": list(model.notes),
-            "table": table_json(model.analysis()),
-        }
-
-    return run.answer(("roofline", arch, seen(asked)), made)
-
-
-def _spreads(trace: Trace) -> dict[tuple[Any, ...], tuple[float, float]]:
-    """The 10th and 90th percentile of the durations of each kernel and work, in microseconds, as exact as the bins of
-    `durations`.
-    """
-    known = kernels.kernels(trace).filter((col("flops") > 0) & (col("bytes") > 0))
-    keys = {
-        "name": kernels.NAME.cast(polars.String),
-        "flops": col("flops"),
-        "bytes": col("bytes"),
-        "dtype": col("dtype").cast(polars.String).fill_null(""),
-        "workers": col("workers").fill_null(1),
-    }
-    found = durations.histograms(known.select("dur_ns", **keys), list(keys))
-    return {key: (each.quantile_ns(0.1) / 1e3, each.quantile_ns(0.9) / 1e3) for key, each in found.items()}
 
 
 def compared(a: Run, b: Run) -> dict[str, Any]:
@@ -252,43 +190,10 @@ def _analysis(name: str, of: Callable[[Trace], Any]) -> Callable[[Run, Parameter
     return answer
 
 
-def seen(asked: Parameters) -> tuple[tuple[int, int] | None, int | None, str | None]:
-    """What is asked for of a run: a window of time, a rank, a region; each may be None."""
-    return window(asked), _integer(asked, "rank"), asked.get("region") or None
-
-
-def narrowed(trace: Trace, asked: Parameters) -> Trace:
-    """The events of a trace that began in the window that is asked for, of the rank, and in the region."""
-    span, rank, region = seen(asked)
-    found = trace.events
-    if span is not None:
-        found = found.filter(col("start_ns").is_between(*span, closed="left"))
-    if rank is not None:
-        found = found.filter(col("rank").fill_null(0) == rank)
-    if region is not None:
-        found = found.filter(col("region").cast(polars.String) == region)
-    return trace if found is trace.events else Trace(found, trace.metadata, trace.capability)
-
-
 def slices(run: Run, asked: Parameters) -> tuple[bytes, columns.Integers]:
     """`columns.packed` of a run, or of a window of it."""
     span = window(asked)
     return run.answer(("columns", span), lambda trace: columns.packed(trace, window=span))
-
-
-def window(asked: Parameters) -> tuple[int, int] | None:
-    """The window of time that is asked for, from `t0` to `t1` in nanoseconds."""
-    t0, t1 = _integer(asked, "t0"), _integer(asked, "t1")
-    return None if t0 is None or t1 is None else (t0, t1)
-
-
-def _integer(asked: Parameters, name: str) -> int | None:
-    if name not in asked:
-        return None
-    try:
-        return int(asked[name])
-    except ValueError as error:
-        raise ArgumentError(f"{name}={asked[name]!r}", hints=["a whole number"]) from error
 
 
 ANSWERS: Final[Mapping[str, Callable[[Run, Parameters], dict[str, Any]]]] = {

@@ -10,10 +10,11 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses.kernels import NAME
 from tessera.profiling.trace.table import Trace
-from tessera.viewer import columns
-from tessera.viewer.answers import Parameters, slices
+from tessera.viewer.pages import columns
+from tessera.viewer.pages.answers import slices
+from tessera.viewer.pages.scope import Parameters
+from tessera.viewer.pages.tables import plain
 from tessera.viewer.runs import Run
-from tessera.viewer.tables import plain
 
 
 def event(run: Run, asked: Parameters) -> dict[str, Any]:
