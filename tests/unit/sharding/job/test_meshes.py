@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.unit.sharding.job.nursery import Nursery
 
 
@@ -36,3 +38,14 @@ def test_tensors_of_torch_on_meshes_share_memory_both_ways(forks: Nursery) -> No
         assert told["totals"] == [{0: 4.0, 1: 6.0}[rank % 2]] * 3
         assert told["layout"] == "- | add dp"
         assert told["codes"] == ["E_MESH", "E_MESH", "E_MESH", "E_GRAD_DETACHED"]
+
+
+def test_the_example_learns_alike_on_one_rank_and_on_four(forks: Nursery) -> None:
+    one, four = (forks.run(ranks, "example_trained", steps=3) for ranks in (1, 4))
+
+    assert (one.code, four.code) == (0, 0), four.err
+    (alone,) = map(json.loads, one.out.splitlines())
+    told = [outcome["losses"] for rank in range(4) for outcome in four.said(rank)]
+    assert told == [told[0]] * 4
+    assert told[0] == pytest.approx(alone["losses"], rel=1e-5)
+    assert told[0][-1] < told[0][0]

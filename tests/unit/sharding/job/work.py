@@ -12,13 +12,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
+from examples import train_mesh
 from tessera import Tensor, dist, grad, op, settings
 from tessera.errors import TesseraError
 from tessera.sharding.exchange import emulated
@@ -540,22 +541,28 @@ def dtensors() -> None:
             assert back.placements == tuple(placements)
             assert back.to_local().data_ptr() == theirs.to_local().data_ptr() or not theirs.to_local().numel()
             assert torch.equal(back.full_tensor(), whole)
-            made: Any = dist.to_dtensor(ours * 2)
-            assert torch.equal((made + theirs).full_tensor(), 3 * whole)
+            made = dist.to_dtensor(ours * 2)
+            assert torch.equal(cast("DTensor", made + theirs).full_tensor(), 3 * whole)
         parts = DTensor.from_local(torch.full((3,), 1.0 + join().rank), device_mesh, [Partial(), Replicate()])
         pending = dist.from_dtensor(parts)
         totals = pending.full().tolist()
         codes = []
         joint = dist.distribute(whole, dist.ShardSpec((0,), (("tp", "dp"),)), mesh)
-        watched: Any = distribute_tensor(whole, device_mesh, [Shard(0)] * 2).requires_grad_()
+        learned = distribute_tensor(whole, device_mesh, [Shard(0)] * 2)
+        learned.requires_grad_()
         for call in (
             lambda: dist.to_dtensor(joint),
             lambda: dist.to_dtensor(op.tensor(whole)),
             mesh["tp", 0].to_torch,
-            lambda: dist.from_dtensor(watched),
+            lambda: dist.from_dtensor(learned),
         ):
             try:
                 call()
             except TesseraError as error:
                 codes.append(error.code)
     tell(totals=totals, layout=str(pending.layout), codes=codes)
+
+
+def example_trained(steps: int) -> None:
+    """The losses of `examples/train_mesh.py`."""
+    tell(losses=train_mesh.train(steps))
