@@ -23,7 +23,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 PACKAGE = ROOT / "src" / "tessera"
 FOREIGN = {"train.py", "script.py", "cli/commands/NAME.py", "gpu_launch.md", "gpu.md", "gpu_tuning.md"}
 """Files of the reader's, and those that `bench/gpu.sh` writes."""
-MADE = {"build/site", "dist/"}
+BUILT = {"build/site", "dist/"}
 """Folders that `make` makes."""
 NOT_OURS = {"graph.library", "schedule.kernel", "schedule.tile"}
 """Operations of the IR, which begin as modules do."""
@@ -84,7 +84,7 @@ def test_folders_exist() -> None:
     pattern = re.compile(rf"{name}(?:/[\w-]+)*/(?![\w.*<{{-])|{name}(?:/[\w-]+)+(?![\w./-])")
     named = [(place, found) for place, span in _inside() for found in pattern.findall(span)]
     assert len(named) > 80
-    assert [each for each in named if each[1] not in MADE and not _is_folder(each[1])] == []
+    assert [each for each in named if each[1] not in BUILT and not _is_folder(each[1])] == []
 
 
 def test_classes_exist() -> None:

@@ -45,7 +45,7 @@ def printed(folder: Path) -> str:
     """What it prints."""
     command = [sys.executable, "-m", "tessera", "quickstart", "--budget", "0.2"]
     done = subprocess.run(
-        command, cwd=folder, env=environment_of(folder), capture_output=True, text=True, timeout=600, check=False
+        command, cwd=folder, env=environment_of(folder), capture_output=True, text=True, timeout=850, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -56,6 +56,7 @@ def test_results_are_right_from_the_first_call_to_the_winners() -> None:
         result = op.matmul(x, w).torch()
         torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
         assert time.monotonic() < deadline
+        time.sleep(0.002)  # the processes that compile and measure need processors, too
     torch.testing.assert_close(first.torch(), expected, rtol=1e-4, atol=1e-4)
     for _ in range(2):
         torch.testing.assert_close(op.matmul(x, w).torch(), expected, rtol=1e-4, atol=1e-4)
@@ -117,6 +118,7 @@ def test_turning_it_off_leaves_plain_plans() -> None:
 
 
 SCRIPT = """
+import time
 import torch
 from tessera import autotune, op
 
@@ -124,6 +126,7 @@ autotune.enable(True, share=1.0)
 x = torch.randn(64, 64)
 while True:
     op.matmul(x, x).eval()
+    time.sleep(0.002)
     (kernel,) = autotune.status().warming
     if kernel.trials > 0 or kernel.state == "done":
         break

@@ -37,10 +37,10 @@ def program_of(structure: Structure, order: Sequence[Occurrence] | None = None) 
 
 def as_planned(structure: Structure) -> Rewritten:
     """The structure that is planned in place of one, of the same leaves, and the rewrites between the two."""
-    return with_spectra(structure, _Surroundings())
+    return with_spectra(structure, _Planning())
 
 
-class _Surroundings:
+class _Planning:
     """What decides whether a convolution is to be a spectral one."""
 
     @property

@@ -88,7 +88,7 @@ def _backward(outputs: Sequence[Tensor], seeds: Sequence[Tensor]) -> dict[Leaf, 
     roots = order[-1].operands if structure.kind == "tuple" else (len(order) - 1,)
     for root, seed in zip(roots, seeds, strict=True):
         present = cotangents[root]
-        cotangents[root] = seed if present is None else cast(Tensor, present + seed)
+        cotangents[root] = seed if present is None else present + seed
     for index in range(len(order) - 1, -1, -1):
         arriving, (below, operands, _) = cotangents[index], order[index]
         if arriving is None or below.operator is None:

@@ -11,6 +11,7 @@ import tessera
 from tessera import op
 from tessera.ir.graph.operations import GRAPH_OPERATIONS
 from tessera.ops import OPERATORS, Operator
+from tessera.ops.attention.saved import BACKWARD, FORWARD
 from tessera.ops.flow.records import NAMES as FLOWS
 
 WITHOUT_DOOR = frozenset(
@@ -73,6 +74,8 @@ def test_graph_ir_and_the_door_have_the_operator(record: Operator) -> None:
     assert ("library" if record.family == "library" else record.name) in GRAPH_OPERATIONS
     if record.joint == FLOWS:  # what loops and branches are
         assert callable(op.scan)
+    elif record.joint in (FORWARD, BACKWARD):  # what gradients of attention are made of
+        assert callable(op.flash_attention)
     elif record.joint:  # `topk_values` is the first result of `topk`
         assert callable(getattr(op, record.joint[0].rpartition("_")[0]))
     elif record.name not in WITHOUT_DOOR:

@@ -202,7 +202,10 @@ def test_the_keyboard_alone_opens_a_row(show: Show) -> None:
     shown.open("kernels")
     shown.page.locator("tbody tr[tabindex]").nth(1).focus()
     shown.page.keyboard.press("Enter")
-    assert shown.page.locator("dl").count() == 1
+    shown.page.locator("figure svg").nth(1).wait_for(timeout=PATIENCE_MS)
+    counts = shown.page.eval_on_selector_all("rect[data-calls]", "all => all.map(each => Number(each.dataset.calls))")
+    assert sum(counts) == 40
+    assert shown.page.locator("dd", has_text="model.py").count() == 1
 
 
 def test_an_empty_session_offers_its_overview_and_says_what_to_do(show: Show) -> None:

@@ -540,18 +540,19 @@ def dtensors() -> None:
             assert back.placements == tuple(placements)
             assert back.to_local().data_ptr() == theirs.to_local().data_ptr() or not theirs.to_local().numel()
             assert torch.equal(back.full_tensor(), whole)
-            made = dist.to_dtensor(ours * 2)
+            made: Any = dist.to_dtensor(ours * 2)
             assert torch.equal((made + theirs).full_tensor(), 3 * whole)
         parts = DTensor.from_local(torch.full((3,), 1.0 + join().rank), device_mesh, [Partial(), Replicate()])
         pending = dist.from_dtensor(parts)
         totals = pending.full().tolist()
         codes = []
         joint = dist.distribute(whole, dist.ShardSpec((0,), (("tp", "dp"),)), mesh)
+        watched: Any = distribute_tensor(whole, device_mesh, [Shard(0)] * 2).requires_grad_()
         for call in (
             lambda: dist.to_dtensor(joint),
             lambda: dist.to_dtensor(op.tensor(whole)),
             mesh["tp", 0].to_torch,
-            lambda: dist.from_dtensor(distribute_tensor(whole, device_mesh, [Shard(0)] * 2).requires_grad_()),
+            lambda: dist.from_dtensor(watched),
         ):
             try:
                 call()

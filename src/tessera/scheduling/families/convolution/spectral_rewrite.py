@@ -48,7 +48,7 @@ ENOUGH: Final = 1.25
 _OPERATORS: Final = 8
 
 
-class Surroundings(Protocol):
+class Planning(Protocol):
     """What is known of the CPU and its libraries."""
 
     @property
@@ -107,7 +107,7 @@ _RULES: Mapping[str, Callable[[Structure], _Convolution]] = {
 }
 
 
-def with_spectra(structure: Structure, surroundings: Surroundings) -> Rewritten:
+def with_spectra(structure: Structure, surroundings: Planning) -> Rewritten:
     """A structure of the CPU with those convolutions rewritten that transforms are faster for under the policy in
     force.
     """
@@ -132,7 +132,7 @@ def _consider(
     place: int,
     node: Structure,
     convolution: _Convolution,
-    surroundings: Surroundings,
+    surroundings: Planning,
     found: dict[int, tuple[_Convolution, Pair]],
     log: list[Firing],
 ) -> None:
