@@ -10,6 +10,9 @@ import pytest
 from tools.site import links
 from tools.site.__main__ import build
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
+"""What Sphinx will not have any more is for those who write its extensions to know."""
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -37,6 +37,7 @@ CALLS: Final[Mapping[str, Call | None]] = {
     ),
     "where": lambda x: op.where(op.ones((2, 2), "bool"), x, x),
     "clamp": lambda x: op.clamp(x, x, x),
+    "clip": lambda x: op.clip(x, x, x),
     "cast": lambda x: op.cast(x, x.dtype),
     "einsum": lambda x: op.einsum("ij,jk->ik", x, x),
     "flash_attention": lambda x: op.flash_attention(x, x, x),
