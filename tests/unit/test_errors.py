@@ -21,6 +21,7 @@ CODES = {
     "E_CACHE_FORMAT": ValueError,
     "E_CACHE_IO": OSError,
     "E_CACHE_UNTRUSTED": PermissionError,
+    "E_CHECKPOINT": ValueError,
     "E_COLLECTIVE_MISMATCH": RuntimeError,
     "E_COLLECTIVE_ORDER": RuntimeError,
     "E_COLLECTIVE_STALLED": RuntimeError,

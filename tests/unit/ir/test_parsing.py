@@ -57,7 +57,7 @@ def test_errors_point_into_the_text(text: str, place: str, message: str, marked:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ('%1 = "tessera.schedule.tile"(%0) {tile_sizes = [128, 128, 32]}\n', "x.mlir:2:1"),
+        ('%1 = "tessera.schedule.tile"(%0) {tile_sizes = [128, 128, 32]} :\n', "x.mlir:2:1"),
         ("func.func @f() {\n\n", "x.mlir:3:1"),
         ("func.func @f() {", "x.mlir:1:17"),
         ("", "x.mlir:1:1"),

@@ -275,7 +275,7 @@ RULES: Final = (
     ),
     AdviceRule(
         "below-the-bound",
-        "tune it: op.autotune, or autotune.enable() for the whole program",
+        "tune it: op.autotune, or `tessera tune --model` for a script",
         ("flops", "bytes"),
         _below_bound,
         "roofline",

@@ -30,6 +30,7 @@ ANALYSES: dict[str, Callable[[], object]] = {
     "power": lambda: analyze.power(BURST),
     "compare": lambda: analyze.compare(EVERYTHING, EVERYTHING),
     "advise": lambda: analyze.advise(EVERYTHING),
+    "advise-by-a-bound": lambda: analyze.advise(EVERYTHING, arch="sm90"),
     "roofline": lambda: analyze.roofline(EVERYTHING, arch="sm90"),
 }
 
