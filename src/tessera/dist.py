@@ -20,6 +20,16 @@ from typing import overload
 import torch
 
 from tessera import op
+from tessera.doors.collectives import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    axis_index,
+    broadcast,
+    permute,
+    reduce_scatter,
+)
+from tessera.doors.shard_map import shard_map
 from tessera.dtypes import SUPPORTED, dtype_of
 from tessera.errors import ArgumentError, DTypeError, MeshError
 from tessera.handle import Tensor
@@ -47,11 +57,19 @@ __all__ = [
     "ShardSpec",
     "StepPlan",
     "Transformer",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "axis_index",
+    "broadcast",
     "communication",
     "constrain",
     "distribute",
     "from_local",
+    "permute",
     "plan",
+    "reduce_scatter",
+    "shard_map",
     "tensor",
 ]
 

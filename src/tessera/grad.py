@@ -8,14 +8,13 @@ from typing import Any, cast
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
-from tessera.lazy.building import apply
 from tessera.lazy.conversion import as_node
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import leaf_node
-from tessera.lazy.structure import Occurrence
-from tessera.ops import OPERATORS
 from tessera.ops.algebra import filled
+from tessera.ops.reverse import pulled_back
 from tessera.sharding.making import zeros_like
+from tessera.sharding.regions.varying import as_varying
 
 __all__ = ["grad", "value_and_grad", "vjp"]
 
@@ -37,7 +36,8 @@ def _pulled_back(output: Tensor, inputs: Sequence[Tensor], cotangent: object = N
         raise DTypeError(
             f"the gradient of a tensor of {output.dtype}", hints=["gradients are of floating-point tensors"]
         )
-    by_leaf = _backward(output, _cotangent(output, cotangent))
+    output = cast(Tensor, as_varying(output))
+    by_leaf = pulled_back(output, _cotangent(output, cotangent))
     parts = [by_leaf.get(leaf) for leaf in wanted]
     return [
         _zeros(tensor, leaf) if part is None else _laid_out(part, leaf)
@@ -146,46 +146,3 @@ def _cotangent(output: Tensor, cotangent: object) -> Tensor:
 
 def _in_dtype(tensor: Tensor, dtype: DType) -> Tensor:
     return tensor if tensor.dtype is dtype else tensor.to(dtype)
-
-
-def _backward(output: Tensor, cotangent: Tensor) -> dict[Leaf, Tensor]:
-    """Cotangents of all leaves that the output depends on."""
-    structure, leaves = output.state
-    order = structure.post_order()
-    tensors = _tensors(order, leaves)
-    cotangents: list[Tensor | None] = [None] * len(order)
-    cotangents[-1] = cotangent
-    for index in range(len(order) - 1, -1, -1):
-        arriving, (below, operands, _) = cotangents[index], order[index]
-        if arriving is None or below.operator is None:
-            continue
-        inputs = tuple(tensors[operand] for operand in operands)
-        rule = OPERATORS[below.operator.name].gradient
-        for operand, part in zip(
-            operands, rule(arriving, inputs, tensors[index], **below.named_attributes), strict=True
-        ):
-            if part is not None and tensors[operand].dtype.kind in ("float", "complex"):
-                present = cotangents[operand]
-                cotangents[operand] = cast(Tensor, part if present is None else present + part)
-    by_leaf: dict[Leaf, Tensor] = {}
-    for node, part in zip(order, cotangents, strict=True):
-        if node.leaf is not None and part is not None:
-            # A leaf may have several places: its own, and those that an inner gradient watched it in.
-            leaf = leaves[node.leaf]
-            by_leaf[leaf] = cast(Tensor, by_leaf[leaf] + part) if leaf in by_leaf else part
-    return by_leaf
-
-
-def _tensors(order: Sequence[Occurrence], leaves: tuple[Leaf, ...]) -> list[Tensor]:
-    """The tensor of each occurrence; those of an expression share its structures."""
-    tensors: list[Tensor] = []
-    for structure, operands, leaf in order:
-        if leaf is not None:
-            tensors.append(Tensor((structure, (leaves[leaf],))))
-        elif structure.operator is None:
-            tensors.append(Tensor((structure, ())))
-        else:
-            operator = OPERATORS[structure.operator.name]
-            below = [tensors[operand] for operand in operands]
-            tensors.append(apply(operator, structure.attributes, below))
-    return tensors

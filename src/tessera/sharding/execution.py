@@ -20,13 +20,15 @@ from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, constant_node, leaf_node
 from tessera.lazy.sources import from_torch
 from tessera.lazy.structure import Structure
+from tessera.ops.algebra import filled
 from tessera.ops.layout import views
 from tessera.sharding import communication
 from tessera.sharding.groups import moved
 from tessera.sharding.levels import levels_of
 from tessera.sharding.mesh import Mesh
 from tessera.sharding.partition import partition
-from tessera.sharding.program import Compute, Literal, Read, ShardMove
+from tessera.sharding.program import Compute, Literal, Read, Regard, ShardMove
+from tessera.sharding.redistribution import MeshStep
 from tessera.sharding.rules import result_attributes
 from tessera.sharding.shards import Shards, shards_of
 
@@ -114,8 +116,10 @@ class ShardedPlan:
                 shape = value.layout.local_shape(value.shape, coordinates)
                 nodes[number] = apply(instruction.operator, _local(instruction, shape), operands)
                 assert nodes[number].structure.shape == shape, (instruction, nodes[number], shape)
+            elif isinstance(instruction, Regard):
+                nodes[number] = nodes[instruction.operand]
             elif isinstance(instruction, ShardMove):
-                nodes[number] = _cut(nodes[instruction.operand], instruction, value.shape, coordinates)
+                nodes[number] = _kept(nodes[instruction.operand], instruction.step, value.shape, coordinates)
         return [
             (number, nodes[number].state[0], tuple([numbers[leaf] for leaf in nodes[number].state[1]]))
             for number in self._levels[level].wanted
@@ -160,10 +164,12 @@ def _local(instruction: Compute, shape: Shape) -> tuple[Any, ...]:
     return tuple([shape if name in repeated else value for name, value in named])
 
 
-def _cut(node: Node, move: ShardMove, shape: Shape, coordinates: Coordinates) -> Any:
-    """The part of what a device holds that the layout after a cut leaves it."""
-    before = move.step.source.region(shape, coordinates)
-    after = move.step.target.region(shape, coordinates)
+def _kept(node: Node, step: MeshStep, shape: Shape, coordinates: Coordinates) -> Any:
+    """The part of what a device holds that the layout after a cut leaves it; all or zeros where one device keeps it."""
+    if step.kind == "Keep":
+        return node if coordinates[step.axis] == step.by else filled(0, node)
+    before = step.source.region(shape, coordinates)
+    after = step.target.region(shape, coordinates)
     starts = [first - start for (start, _), (first, _) in zip(before, after, strict=True)]
     ends = [end - start for (start, _), (_, end) in zip(before, after, strict=True)]
     return views.indexed(node, tuple(slice(*pair) for pair in zip(starts, ends, strict=True)))

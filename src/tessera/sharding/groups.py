@@ -55,8 +55,11 @@ def _emulated(
             return emulated.all_gather(parts, step.dim, along)
         case "AllToAll":
             return emulated.all_to_all(parts, step.dim, step.before, along, before)
-        case "Slice":
-            raise AssertionError("a cut moves nothing")
+        case "Permute":
+            return emulated.permute(parts, step.by)
+        case "Broadcast":
+            return emulated.broadcast(parts, step.by)
+    raise AssertionError(f"{step} moves nothing")
 
 
 def _exchanged(
@@ -71,5 +74,8 @@ def _exchanged(
             return communicator.all_gather(part, step.dim, along)
         case "AllToAll":
             return communicator.all_to_all(part, step.dim, step.before, along, before)
-        case "Slice":
-            raise AssertionError("a cut moves nothing")
+        case "Permute":
+            return communicator.permute(part, step.by)
+        case "Broadcast":
+            return communicator.broadcast(part, step.by)
+    raise AssertionError(f"{step} moves nothing")

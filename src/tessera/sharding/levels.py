@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tessera.sharding.program import Compute, Literal, LocalProgram, Read, ShardMove
+from tessera.sharding.program import Compute, Literal, LocalProgram, Read, Regard, ShardMove
 
 
 @dataclass
@@ -55,8 +55,8 @@ def levels_of(program: LocalProgram) -> list[Level]:
 def _operands(instruction: object) -> tuple[int, ...]:
     if isinstance(instruction, Compute):
         return instruction.operands
-    return (instruction.operand,) if isinstance(instruction, ShardMove) else ()
+    return (instruction.operand,) if isinstance(instruction, ShardMove | Regard) else ()
 
 
 def _is_exchange(instruction: object) -> bool:
-    return isinstance(instruction, ShardMove) and instruction.step.kind != "Slice"
+    return isinstance(instruction, ShardMove) and not instruction.step.is_local

@@ -64,7 +64,14 @@ class ShardMove:
     implicit: bool
 
 
-Instruction = Read | Literal | Compute | ShardMove
+@dataclass(frozen=True)
+class Regard:
+    """What each device has, as the shard of another tensor. Nothing is computed."""
+
+    operand: int
+
+
+Instruction = Read | Literal | Compute | ShardMove | Regard
 
 
 @dataclass
@@ -116,6 +123,8 @@ def _text(instruction: Instruction) -> str:
         case ShardMove(step, operand):
             moved = f", {step.nbytes:,} bytes" if step.nbytes else ""
             return f"{step} %{operand}{moved}: {instruction.reason}"
+        case Regard(operand):
+            return f"%{operand}, as a shard"
 
 
 def shard_bytes(value: ShardedValue) -> int:
