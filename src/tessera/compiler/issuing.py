@@ -8,8 +8,8 @@ from functools import partial
 
 from tessera.compiler import pipeline
 from tessera.compiler.tune.warming import running
-from tessera.errors import ArgumentError, DeviceError
-from tessera.lazy.devices import CPU, is_cpu_memory
+from tessera.errors import ArgumentError, DeviceError, user_location
+from tessera.lazy.devices import CPU, is_cpu_memory, is_mesh
 from tessera.lazy.evaluation import refuse_mutated
 from tessera.lazy.export import memory_of
 from tessera.lazy.leaf import Leaf, Placeholder
@@ -21,6 +21,8 @@ from tessera.lazy.writes import Watch
 from tessera.runtime.operations import Operation
 from tessera.runtime.plan import BoundPlan
 from tessera.runtime.streams import StreamCore, core_of, cores
+from tessera.sharding.order import collective_order
+from tessera.sharding.shards import shards_of
 
 
 def issue(nodes: Sequence[Node], stream: object) -> None:
@@ -46,9 +48,15 @@ def issue(nodes: Sequence[Node], stream: object) -> None:
         operation.promises = list(promises.values())
         return results
 
-    core.enqueue(
-        _name(states[0][0]), partial(_fill, plan, leaves, results, _watch(core, leaves)), reads=leaves, results=promised
-    )
+    name, fill = _name(states[0][0]), partial(_fill, plan, leaves, results, _watch(core, leaves))
+    if is_mesh(structure.device):
+        shards = [shard for leaf in leaves if leaf.structure.layout is not None for shard in shards_of(leaf).held]
+        reads = [*leaves, *shards]
+        collective_order.enqueue(
+            lambda after: core.enqueue(name, fill, reads=reads, results=promised, after=after, place=user_location())
+        )
+    else:
+        core.enqueue(name, fill, reads=leaves, results=promised)
     for node, leaf in zip(pending, results, strict=True):
         node.store(leaf)
 
@@ -71,7 +79,7 @@ def _check(core: StreamCore, device: str, leaves: Sequence[Leaf]) -> None:
             hints=["pass stream= where the kernel is called"],
         )
     refuse_mutated(leaves)
-    if core.device != device:
+    if core.device != (CPU if is_mesh(device) else device):
         raise DeviceError(
             f"stream {core.name!r} is on {core.device}, and the operands are on {device}",
             hints=[f"stream.create(device={device!r}) makes a stream for them"],

@@ -19,10 +19,13 @@ from tessera.lazy.node import leaf_node
 from tessera.ops.collective.steps import AxisStep, AxisStepKind
 from tessera.runtime.streams import Stream
 from tessera.sharding import collectives
-from tessera.sharding.communicator import COMBINING
+from tessera.sharding.communicator import COMBINING, Reduction
 from tessera.sharding.regions.tracing import axis_size, is_stepped, stepped, trace_here
 
-_REDUCED: Final[Mapping[str, anchor.Reduction]] = {by: name for name, by in COMBINING.items()} | {"avg": anchor.ADD}
+_REDUCED: Final[Mapping[Reduction, anchor.Reduction]] = {
+    **{by: name for name, by in COMBINING.items()},
+    "avg": anchor.ADD,
+}
 """How anchors call what values are reduced by."""
 
 
@@ -45,16 +48,16 @@ def all_reduce(x: object, op: str = "sum", axis: str | None = None, *, stream: S
     RankLostError (E_RANK_LOST), CollectiveStalledError (E_COLLECTIVE_STALLED) and CollectiveMismatchError
     (E_COLLECTIVE_MISMATCH) for what other ranks do, LibraryError (E_LIBRARY) for what a backend refuses.
     """
-    operand = _reduced(x, op, "all_reduce")
+    operand, by = _reduced(x, op, "all_reduce")
     if axis is not None or is_stepped(operand):
-        return issuing.on(_combined(operand, "AllReduce", axis, op), stream)
+        return issuing.on(_combined(operand, "AllReduce", axis, by), stream)
     if stream is not None:
         issuing.issue(operand, stream)
         refuse_mutated(operand.leaves)
-        return typed(Tensor, leaf_node(collectives.all_reduce_on(operand.leaves[0], op, stream)))
+        return typed(Tensor, leaf_node(collectives.all_reduce_on(operand.leaves[0], by, stream)))
     evaluate((operand,))
     check_versions(operand.leaves)
-    return typed(Tensor, leaf_node(collectives.all_reduce(operand.leaves[0], op)))
+    return typed(Tensor, leaf_node(collectives.all_reduce(operand.leaves[0], by)))
 
 
 def reduce_scatter(x: object, axis: str, dim: int = 0, op: str = "sum", *, stream: Stream | None = None) -> Tensor:
@@ -62,9 +65,9 @@ def reduce_scatter(x: object, axis: str, dim: int = 0, op: str = "sum", *, strea
     of a sum is `all_gather`. Raises as `all_reduce` does, and MeshError (E_MESH) where the devices do not divide the
     dimension.
     """
-    operand = _reduced(x, op, "reduce_scatter")
+    operand, by = _reduced(x, op, "reduce_scatter")
     place = _dimension(operand, dim)
-    return issuing.on(_combined(operand, "ReduceScatter", axis, op, place), stream)
+    return issuing.on(_combined(operand, "ReduceScatter", axis, by, place), stream)
 
 
 def all_gather(x: object, axis: str, dim: int = 0, *, stream: Stream | None = None) -> Tensor:
@@ -130,8 +133,9 @@ def axis_index(axis: str) -> Tensor:
     return typed(Tensor, trace.number(axis)).reshape(())
 
 
-def _reduced(x: object, op: str, name: str) -> Tensor:
-    if op not in collectives.REDUCTIONS:
+def _reduced(x: object, op: str, name: str) -> tuple[Tensor, Reduction]:
+    by = next((each for each in collectives.REDUCTIONS if each == op), None)
+    if by is None:
         raise ArgumentError(f"{name}: op={op!r}", hints=[f"one of {', '.join(collectives.REDUCTIONS)}"])
     operand = node(x)
     dtype = operand.dtype
@@ -141,10 +145,10 @@ def _reduced(x: object, op: str, name: str) -> Tensor:
         raise DTypeError(f"{name}: {op} of {dtype}", hints=["complex numbers have sums and averages"])
     if dtype.kind not in ("float", "complex") and op == "avg":
         raise DTypeError(f"{name}: avg of {dtype}", hints=['averages are of floating-point numbers: x.to("fp32")'])
-    return operand
+    return operand, by
 
 
-def _combined(operand: Tensor, kind: AxisStepKind, axis: str | None, op: str, dim: int | None = None) -> Tensor:
+def _combined(operand: Tensor, kind: AxisStepKind, axis: str | None, op: Reduction, dim: int | None = None) -> Tensor:
     """A reduction along an axis; averages are sums that are divided, of 16-bit floats in fp32."""
     dtype = operand.dtype
     wide = operand.to(fp32) if op == "avg" and dtype.kind == "float" and dtype.itemsize < 4 else operand

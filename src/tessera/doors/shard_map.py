@@ -14,7 +14,7 @@ from tessera.sharding.mesh import Mesh
 from tessera.sharding.regions.tracing import mapped
 from tessera.sharding.specs import ShardSpec, layout_on
 
-Specs: TypeAlias = ShardSpec | Layout | None | Sequence[ShardSpec | Layout | None]
+Specs: TypeAlias = ShardSpec | Layout | Sequence[ShardSpec | Layout | None] | None
 
 
 def shard_map(function: Callable[..., Any], mesh: Mesh, in_specs: Specs, out_specs: Specs) -> Callable[..., Any]:

@@ -25,9 +25,7 @@ def pulled_back(output: Node, cotangent: Node) -> dict[Leaf, Any]:
             continue
         inputs = tuple(nodes[operand] for operand in operands)
         rule = OPERATORS[below.operator.name].gradient
-        for operand, part in zip(
-            operands, rule(arriving, inputs, nodes[index], **below.named_attributes), strict=True
-        ):
+        for operand, part in zip(operands, rule(arriving, inputs, nodes[index], **below.named_attributes), strict=True):
             if part is not None and nodes[operand].dtype.kind in ("float", "complex"):
                 present = cotangents[operand]
                 cotangents[operand] = part if present is None else present + part

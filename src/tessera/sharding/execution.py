@@ -18,6 +18,7 @@ from tessera.lazy.export import to_torch
 from tessera.lazy.layouts import Coordinates, Shape
 from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, constant_node, leaf_node
+from tessera.lazy.promise import ordered
 from tessera.lazy.sources import from_torch
 from tessera.lazy.structure import Structure
 from tessera.ops.algebra import filled
@@ -26,6 +27,7 @@ from tessera.sharding import communication
 from tessera.sharding.groups import moved
 from tessera.sharding.levels import levels_of
 from tessera.sharding.mesh import Mesh
+from tessera.sharding.order import collective_order
 from tessera.sharding.partition import partition
 from tessera.sharding.program import Compute, Literal, Read, Regard, ShardMove
 from tessera.sharding.redistribution import MeshStep
@@ -55,6 +57,10 @@ class ShardedPlan:
         Raises AbstractMeshError (E_MESH_ABSTRACT) on a mesh without ranks, MeshError (E_MESH) for tensors of two.
         """
         communication.check(self.program)
+        collective_order.wait()
+        return self._run(leaves)
+
+    def _run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         mesh = _mesh_of(leaves)
         slots: dict[int, Slots] = {place: {} for place in mesh.places}
         for number, instruction in enumerate(self.program.instructions):
@@ -66,12 +72,21 @@ class ShardedPlan:
         return tuple(self._result(root, mesh, slots) for root in self.program.roots)
 
     def reserve(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
-        """Raises MeshError (E_MESH): results of meshes are computed at once, not on a stream."""
-        raise MeshError("tensors on a mesh are not evaluated on a stream", hints=["leave stream= out"])
+        """Leaves whose shards are on their way. Raises as `run` does."""
+        communication.check(self.program)
+        mesh = _mesh_of(leaves)
+        mesh.places  # noqa: B018 - raises where nobody computes
+        return tuple(
+            Shards(mesh, value.shape, value.dtype, value.layout, None).leaf()
+            for value in (self.program.values[root] for root in self.program.roots)
+        )
 
     def fill(self, leaves: tuple[Leaf, ...], targets: tuple[Leaf, ...]) -> None:
-        """Raises MeshError (E_MESH), as `reserve` does."""
-        self.reserve(leaves)
+        """Computes what `reserve` gave, where everything comes after what it has to come after."""
+        with ordered():
+            results = self._run(leaves)
+        for target, result in zip(targets, results, strict=True):
+            shards_of(target).fill(shards_of(result).leaves())
 
     def run_into(self, leaves: tuple[Leaf, ...], targets: tuple[Leaf, ...]) -> bool:
         """False: shards are brought together for memory of a single device, and then copied."""

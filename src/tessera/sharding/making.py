@@ -13,7 +13,7 @@ from tessera.lazy.leaf import Leaf
 from tessera.lazy.sources import from_torch
 from tessera.sharding import values
 from tessera.sharding.mesh import Mesh
-from tessera.sharding.shards import Shards
+from tessera.sharding.shards import Shards, shards_of
 from tessera.sharding.values import Init
 
 
@@ -29,7 +29,7 @@ def of_values(shape: Shape, dtype: DType, mesh: Mesh, layout: Layout, init: Init
 
 def zeros_like(leaf: Leaf) -> Leaf:
     """Zeros that lie as a sharded leaf does."""
-    shards: Shards = leaf.owner
+    shards = shards_of(leaf)
     return of_values(leaf.shape, leaf.dtype, shards.mesh, shards.layout, "zeros", 0)
 
 

@@ -27,7 +27,7 @@ from tessera.sharding.bodies import passes_sums
 from tessera.sharding.program import Compute, Literal, LocalProgram, Read, ShardedValue, ShardMove
 from tessera.sharding.redistribution import START_BYTES, Way, way
 from tessera.sharding.regions.inlining import Inlining
-from tessera.sharding.regions.region import Region
+from tessera.sharding.regions.region import ShardRegion
 from tessera.sharding.rules import ShardingRule, ShardingStrategy, rule_of, strategy
 
 PASS: Final = ""
@@ -105,7 +105,7 @@ class _Partition:
         if operator is CONSTRAIN and structure.attributes[0] is not None:
             return self._constrained(structure, operands[0])
         if operator is SHARD_MAP and structure.attributes[0] is not None:
-            return self._region(*structure.attributes, operands)
+            return self._region(structure.attributes[0], structure.attributes[1], operands)
         values = [self.program.values[place] for place in operands]
         rule = rule_of(
             operator,
@@ -130,7 +130,7 @@ class _Partition:
             raise MeshError(f"a layout of a mesh of {wanted.mesh} for a tensor on one of {self.program.mesh}")
         return self._moved_to(operand, wanted, "the program asks for this layout", implicit=False)
 
-    def _region(self, region: Region, index: int, operands: tuple[int, ...]) -> int:
+    def _region(self, region: ShardRegion, index: int, operands: tuple[int, ...]) -> int:
         if region.mesh != self.program.mesh:
             raise MeshError(f"a function of shards on a mesh of {region.mesh}, on one of {self.program.mesh}")
         moved = [

@@ -10,6 +10,7 @@ from tessera.lazy.layouts import Coordinates, Layout
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node
 from tessera.lazy.printing import expression
+from tessera.lazy.promise import settle
 from tessera.lazy.structure import Structure
 from tessera.ops.collective.records import CONSTRAIN
 from tessera.sharding.execution import ShardedPlan
@@ -56,6 +57,7 @@ def local_shard(leaf: Leaf, coordinates: Coordinates | None) -> Leaf:
     """The shard of this process, or that of the place at some coordinates. Raises MeshError (E_MESH) for a place whose
     shard is not here, and without coordinates where several are.
     """
+    settle([leaf])
     owner = shards_of(leaf)
     shards = owner.leaves()
     if coordinates is not None:

@@ -24,3 +24,16 @@ def test_a_step_of_training_is_the_same_on_one_rank_and_on_four(forks: Nursery) 
     (alone,) = map(json.loads, one.out.splitlines())  # of one rank no number is printed
     assert {**alone, "layout": "-, tp"} == told
     assert told["after"] < told["before"]
+
+
+def test_functions_of_shards_are_what_torch_says(forks: Nursery) -> None:
+    for shape in ([2, 2], [4, 1]):
+        outcome = forks.run(4, "mesh_regions", shape=shape)
+        assert outcome.code == 0, outcome.err
+        assert [outcome.said(rank) for rank in range(4)] == [[{"faults": []}]] * 4
+
+
+def test_streams_keep_the_order_of_collectives(forks: Nursery) -> None:
+    outcome = forks.run(2, "mesh_streams", count=4)
+    assert outcome.code == 0, outcome.err
+    assert [outcome.said(rank) for rank in range(2)] == [[{"found": True, "count": 8}]] * 2

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import torch
 
-from tessera import Tensor, dist, grad, op, settings
+from tessera import Tensor, dist, grad, op, settings, stream
 from tessera.errors import TesseraError
 from tessera.sharding import emulated
 from tessera.sharding.communicator import REDUCTIONS, Reduction
@@ -27,6 +27,7 @@ from tessera.sharding.transport import gloo
 from tests.mesh.checking import agree
 from tests.mesh.drawing import NAMES, drawn
 from tests.mesh.references import by_references
+from tests.mesh.regions import faults as region_faults
 from tests.unit.job import sequences
 
 DTYPES = (
@@ -417,6 +418,37 @@ def mesh_cases(first: int, count: int) -> None:
             )
             checked += 1
     tell(count=checked)
+
+
+def mesh_regions(shape: list[int]) -> None:
+    """Functions of shards on the running mesh of the job's ranks: results and gradients are those of torch."""
+    mesh = dist.Mesh(["x", "y"], shape=shape)
+    assert mesh.state == "running"
+    with by_references():
+        found = list(region_faults(mesh))
+    tell(faults=found)
+
+
+def mesh_streams(count: int) -> None:
+    """Programs of a mesh on two streams and beside them: ranks that are slow at other places come to the same."""
+    mesh = dist.Mesh(["tp"])
+    rows = dist.ShardSpec((0,), ("tp",))
+    size = mesh.shape["tp"]
+    whole = torch.arange(float(size * 6)).reshape(size * 2, 3)
+    x = dist.distribute(whole, rows, mesh)
+    queues = [stream.create(name="one"), stream.create(name="two")]
+    total = whole.view(size, 2, 3).sum(0)
+    found = []
+    for step in range(count):
+        if step % size == mesh.coordinates["tp"]:
+            time.sleep(0.01)
+        queue = queues[step % 2]
+        scattered = dist.reduce_scatter(op.mul(x, float(step), stream=queue), "tp", 0, stream=queue)
+        beside = dist.all_gather(x, "tp", 0).full().torch()
+        default = op.all_reduce(op.tensor(torch.ones(2)), stream=queues[(step + 1) % 2])
+        found.append(torch.equal(scattered.full().torch(), total * step) and torch.equal(beside, whole))
+        found.append(default.tolist() == [size] * 2)
+    tell(found=all(found), count=len(found))
 
 
 def mesh_step() -> None:

@@ -1,4 +1,4 @@
-"""Operators of meshes: where a tensor is to lie, what devices do together, and functions that each applies to its shards.
+"""Operators of meshes: where a tensor is to lie, what devices do together, and functions of the shards of each.
 
 On a single device all three are their first operand.
 """

@@ -1,8 +1,8 @@
 """What devices along an axis of a mesh do together, step by step, and what each step's gradient is.
 
 Where every device computes with tensors of its own, a value is *varying* along an axis of the mesh, or it is the same
-on all devices along it. A step says which it takes and which it gives, so that steps come in pairs, each the gradient of
-the other:
+on all devices along it. A step says which it takes and which it gives, so that steps come in pairs, each the gradient
+of the other:
 
     AllReduce (a sum)  varying -> same      Vary   same -> varying, and nothing moves
     AllGather          varying -> same      Part   same -> varying: each device keeps its part
@@ -21,7 +21,9 @@ from typing import Final, Literal, TypeAlias
 from tessera.ir.anchor import ADD, Reduction
 from tessera.lazy.structure import Shape
 
-AxisStepKind: TypeAlias = Literal["AllReduce", "AllGather", "Broadcast", "ReduceScatter", "AllToAll", "Permute", "Vary", "Part", "Keep"]
+AxisStepKind: TypeAlias = Literal[
+    "AllReduce", "AllGather", "Broadcast", "ReduceScatter", "AllToAll", "Permute", "Vary", "Part", "Keep"
+]
 
 TAKES_THE_SAME: Final = frozenset({"Vary", "Part", "Keep"})
 """Steps whose operand is the same on all devices; that of the others varies."""

@@ -17,7 +17,7 @@ from tessera.ops.collective.steps import AxisStep
 from tessera.ops.record import OPERATORS
 from tessera.sharding.program import Compute, Literal, LocalProgram, Regard, ShardedValue, ShardMove
 from tessera.sharding.redistribution import MeshStep
-from tessera.sharding.regions.region import Region
+from tessera.sharding.regions.region import ShardRegion
 
 RULE: Final = "each device for itself"
 REASON: Final = "the program takes this step"
@@ -30,7 +30,7 @@ class Inlining:
         self._program = program
         self._known: dict[tuple[Any, ...], int] = {}
 
-    def result(self, region: Region, index: int, operands: Sequence[int]) -> int:
+    def result(self, region: ShardRegion, index: int, operands: Sequence[int]) -> int:
         """The value of a result, where the values of operands lie as the region wants them."""
         order = region.body.post_order()
         root, pending = _unreduced(order, order[-1].operands[index])

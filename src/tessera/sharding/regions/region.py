@@ -22,7 +22,7 @@ from tessera.sharding.regions.varying import Varying, own_value, varied, varying
 
 
 @dataclass(frozen=True)
-class Region:
+class ShardRegion:
     """`body` is a tuple of results over leaves, of which each stands for what a device has of an operand. `inputs` has
     the layouts of operands, None of a number, `outputs` those of results; every extent that they split is divided by
     the devices, so that all devices compute the same expression.
@@ -45,22 +45,20 @@ class Region:
             return (None,) * len(operands)
         given = [*operands, g]
         read = [given[place] for place in backward.reads]
-        return tuple(
-            None if place is None else apply(SHARD_MAP, (backward.region, place), read) for place in places
-        )
+        return tuple(None if place is None else apply(SHARD_MAP, (backward.region, place), read) for place in places)
 
 
 @dataclass(frozen=True)
-class RegionOf:
+class ReadRegion:
     """A region, and which of the values that were offered to it are its operands, in order."""
 
-    region: Region
+    region: ShardRegion
     reads: tuple[int, ...]
 
 
 def region_of(
     results: Sequence[Varying], outputs: Sequence[Layout], offered: Sequence[Leaf], inputs: Sequence[Layout | None]
-) -> RegionOf:
+) -> ReadRegion:
     """The region of results that lie as `outputs` say, over leaves that stand for what a device has of values.
 
     Raises MeshError (E_MESH) for a result that varies along an axis along which its layout has copies, for a layout
@@ -75,7 +73,7 @@ def region_of(
             hints=["dist.tensor(shape, layout, mesh) makes a tensor of nothing"],
         )
     reads = tuple(offered.index(leaf) for leaf in leaves)
-    return RegionOf(Region(body, mesh, tuple(inputs[place] for place in reads), tuple(outputs)), reads)
+    return ReadRegion(ShardRegion(body, mesh, tuple(inputs[place] for place in reads), tuple(outputs)), reads)
 
 
 def _roots(nodes: Sequence[Node]) -> tuple[tuple[Structure, ...], tuple[Any, ...]]:
@@ -91,7 +89,7 @@ def _settled(result: Varying, laid: Layout, mesh: MeshShape) -> Node:
             f'a result that differs between the devices along {", ".join(copied)} cannot lie as "{laid}", with copies '
             "there",
             hints=[
-                f'split a dimension by {copied[0]!r} in out_specs',
+                f"split a dimension by {copied[0]!r} in out_specs",
                 f"dist.all_reduce(x, axis={copied[0]!r}) makes it the same on all of them",
             ],
         )
@@ -100,7 +98,7 @@ def _settled(result: Varying, laid: Layout, mesh: MeshShape) -> Node:
 
 
 @lru_cache(maxsize=1 << 10)
-def _backward(region: Region, index: int) -> tuple[RegionOf | None, tuple[int | None, ...]]:
+def _backward(region: ShardRegion, index: int) -> tuple[ReadRegion | None, tuple[int | None, ...]]:
     """The region of the cotangents of operands, which reads the operands and one of a result, and which of its results
     is that of each operand; None where there is none.
     """
@@ -119,7 +117,7 @@ def _backward(region: Region, index: int) -> tuple[RegionOf | None, tuple[int | 
     return made, tuple(wanted.index(place) if place in wanted else None for place in range(len(leaves)))
 
 
-def _own_leaf(region: Region, place: int) -> Leaf:
+def _own_leaf(region: ShardRegion, place: int) -> Leaf:
     """What stands for an operand in the body, once more."""
     laid = region.inputs[place]
     structure = next(o.structure for o in region.body.post_order() if o.leaf == place)
