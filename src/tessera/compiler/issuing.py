@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
 from functools import partial
 
 from tessera.compiler import pipeline
@@ -50,6 +51,7 @@ def issue(nodes: Sequence[Node], stream: object) -> None:
 
     name, fill = _name(states[0][0]), partial(_fill, plan, leaves, results, _watch(core, leaves))
     if is_mesh(structure.device):
+        fill = partial(copy_context().run, fill)  # what holds at the call of `dist.communication`
         shards = [shard for leaf in leaves if leaf.structure.layout is not None for shard in shards_of(leaf).held]
         reads = [*leaves, *shards]
         collective_order.enqueue(

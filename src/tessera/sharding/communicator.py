@@ -75,6 +75,37 @@ class Communicator(Protocol):
         """Returns when every rank has called it."""
 
 
+class CollectiveHandle(Protocol):
+    """A collective that was begun. Its operand must not be written to before it was waited for."""
+
+    def wait(self) -> torch.Tensor:
+        """The result, when it is there."""
+
+
+class StartingCommunicator(Communicator, Protocol):
+    """A communicator that also begins collectives and ends them later, in the order in which they were begun."""
+
+    def start_all_reduce(self, x: torch.Tensor, op: Reduction) -> CollectiveHandle:
+        """Begins `all_reduce`."""
+
+    def start_all_gather(self, x: torch.Tensor, dim: int, extents: Extents) -> CollectiveHandle:
+        """Begins `all_gather`."""
+
+    def start_reduce_scatter(self, x: torch.Tensor, dim: int, op: Reduction, extents: Extents) -> CollectiveHandle:
+        """Begins `reduce_scatter`."""
+
+    def start_all_to_all(
+        self, x: torch.Tensor, split: int, concat: int, split_extents: Extents, concat_extents: Extents
+    ) -> CollectiveHandle:
+        """Begins `all_to_all`."""
+
+    def start_permute(self, x: torch.Tensor, shift: int) -> CollectiveHandle:
+        """Begins `permute`."""
+
+    def start_broadcast(self, x: torch.Tensor, source: int) -> CollectiveHandle:
+        """Begins `broadcast`."""
+
+
 _FOLDS: Final[Mapping[Reduction, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
     "sum": torch.add,
     "avg": torch.add,

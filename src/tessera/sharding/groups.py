@@ -2,34 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import torch
 
 from tessera.lazy.layouts import Shape
 from tessera.sharding import emulated
-from tessera.sharding.communicator import COMBINING, Communicator
+from tessera.sharding.communicator import COMBINING, CollectiveHandle, StartingCommunicator
 from tessera.sharding.mesh import Mesh
 from tessera.sharding.redistribution import MeshStep
 
+Parts: TypeAlias = Mapping[int, torch.Tensor]
+"""By place, what devices have. Tensors are contiguous."""
 
-def moved(mesh: Mesh, step: MeshStep, shape: Shape, shards: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """What a step of a tensor of this shape makes of its shards, by place. Tensors are contiguous, and results fresh.
+Waiting: TypeAlias = Callable[[], dict[int, torch.Tensor]]
+"""Gives by place what a step made, when it is there. Tensors are fresh."""
+
+
+def begun(mesh: Mesh, step: MeshStep, shape: Shape, shards: Parts) -> Waiting:
+    """Begins a step of a tensor of this shape, of its shards.
 
     On a running mesh it is a collective: every rank comes here for the same steps in the same order.
     """
-    done: dict[int, torch.Tensor] = {}
+    if mesh.state == "emulated":
+        done: dict[int, torch.Tensor] = {}
+        for place in mesh.places:
+            if place not in done:
+                group = mesh.group(step.axis, place)
+                results = _emulated(step, [shards[each] for each in group], *_extents(mesh, step, shape, group))
+                done |= zip(group, results, strict=True)
+        return lambda: done
+    (place,) = mesh.places
+    group = mesh.group(step.axis, place)
+    communicator = mesh.job.communicator(tuple(mesh.devices[each] for each in group))
+    handle = _started(step, communicator, shards[place], *_extents(mesh, step, shape, group))
+    return lambda: {place: handle.wait()}
+
+
+def begun_together(mesh: Mesh, steps: Sequence[MeshStep], shapes: Sequence[Shape], shards: Sequence[Parts]) -> Waiting:
+    """Begins sums of several tensors as one: what each device gives is one behind the other. `unpacked` takes the
+    results apart.
+    """
+    first = steps[0]
+    flat: dict[int, torch.Tensor] = {}
     for place in mesh.places:
-        if place in done:
-            continue
-        group = mesh.group(step.axis, place)
-        if mesh.state == "emulated":
-            results = _emulated(step, [shards[each] for each in group], *_extents(mesh, step, shape, group))
-            done |= zip(group, results, strict=True)
-        else:
-            communicator = mesh.job.communicator(tuple(mesh.devices[each] for each in group))
-            done[place] = _exchanged(step, communicator, shards[place], *_extents(mesh, step, shape, group))
-    return done
+        pieces = [_for_each_rank(mesh, *each, place) for each in zip(steps, shapes, shards, strict=True)]
+        flat[place] = torch.cat([piece[rank].reshape(-1) for rank in range(len(pieces[0])) for piece in pieces])
+    if first.kind == "AllReduce":
+        return begun(mesh, first, (0,), flat)
+    return _scattered_together(mesh, steps, shapes, flat)
+
+
+def _scattered_together(
+    mesh: Mesh, steps: Sequence[MeshStep], shapes: Sequence[Shape], flat: dict[int, torch.Tensor]
+) -> Waiting:
+    """A scatter of what is packed rank by rank, of which each gets what is its own."""
+    first = steps[0]
+
+    def extents(group: Sequence[int]) -> list[int]:
+        at = [mesh.grid.coordinates(place) for place in group]
+        return [
+            sum(math.prod(s.target.local_shape(shape, each)) for s, shape in zip(steps, shapes, strict=True))
+            for each in at
+        ]
+
+    by = COMBINING[first.reduction]
+    if mesh.state == "emulated":
+        done: dict[int, torch.Tensor] = {}
+        for place in mesh.places:
+            if place not in done:
+                group = mesh.group(first.axis, place)
+                done |= zip(
+                    group, emulated.reduce_scatter([flat[n] for n in group], 0, by, extents(group)), strict=True
+                )
+        return lambda: done
+    (place,) = mesh.places
+    group = mesh.group(first.axis, place)
+    communicator = mesh.job.communicator(tuple(mesh.devices[each] for each in group))
+    handle = communicator.start_reduce_scatter(flat[place], 0, by, extents(group))
+    return lambda: {place: handle.wait()}
+
+
+def _for_each_rank(mesh: Mesh, step: MeshStep, shape: Shape, shards: Parts, place: int) -> list[torch.Tensor]:
+    """What a device gives to each rank of its group; all to all of them where a sum is whole everywhere."""
+    if step.kind == "AllReduce":
+        return [shards[place]]
+    group = mesh.group(step.axis, place)
+    along, _ = _extents(mesh, step, shape, group)
+    return list(torch.split(shards[place], along, step.dim))
+
+
+def unpacked(
+    mesh: Mesh, steps: Sequence[MeshStep], shapes: Sequence[Shape], made: Parts
+) -> list[dict[int, torch.Tensor]]:
+    """The results of steps that were begun together, each by place."""
+    found: list[dict[int, torch.Tensor]] = [{} for _ in steps]
+    for place, flat in made.items():
+        start, at = 0, mesh.grid.coordinates(place)
+        for held, step, shape in zip(found, steps, shapes, strict=True):
+            own = step.target.local_shape(shape, at)
+            count = math.prod(own)
+            held[place] = flat[start : start + count].view(own)
+            start += count
+    return found
 
 
 def _extents(mesh: Mesh, step: MeshStep, shape: Shape, group: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -62,20 +139,20 @@ def _emulated(
     raise AssertionError(f"{step} moves nothing")
 
 
-def _exchanged(
-    step: MeshStep, communicator: Communicator, part: torch.Tensor, along: Sequence[int], before: Sequence[int]
-) -> torch.Tensor:
+def _started(
+    step: MeshStep, communicator: StartingCommunicator, part: torch.Tensor, along: Sequence[int], before: Sequence[int]
+) -> CollectiveHandle:
     match step.kind:
         case "AllReduce":
-            return communicator.all_reduce(part, COMBINING[step.reduction])
+            return communicator.start_all_reduce(part, COMBINING[step.reduction])
         case "ReduceScatter":
-            return communicator.reduce_scatter(part, step.dim, COMBINING[step.reduction], along)
+            return communicator.start_reduce_scatter(part, step.dim, COMBINING[step.reduction], along)
         case "AllGather":
-            return communicator.all_gather(part, step.dim, along)
+            return communicator.start_all_gather(part, step.dim, along)
         case "AllToAll":
-            return communicator.all_to_all(part, step.dim, step.before, along, before)
+            return communicator.start_all_to_all(part, step.dim, step.before, along, before)
         case "Permute":
-            return communicator.permute(part, step.by)
+            return communicator.start_permute(part, step.by)
         case "Broadcast":
-            return communicator.broadcast(part, step.by)
+            return communicator.start_broadcast(part, step.by)
     raise AssertionError(f"{step} moves nothing")

@@ -10,7 +10,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from tessera.errors import AbstractMeshError, MeshError, NotInMeshError
 from tessera.lazy.layouts import MeshShape
-from tessera.sharding.communicator import Communicator
+from tessera.sharding.communicator import StartingCommunicator
 from tessera.sharding.job import is_rank
 
 State: TypeAlias = Literal["running", "emulated", "abstract"]
@@ -30,7 +30,7 @@ class MeshJob(Protocol):
     def size(self) -> int:
         """The number of ranks."""
 
-    def communicator(self, ranks: tuple[int, ...]) -> Communicator:
+    def communicator(self, ranks: tuple[int, ...]) -> StartingCommunicator:
         """The communicator of these ranks, of which this is one."""
 
 
@@ -40,7 +40,7 @@ class Alone:
     rank: Final = 0
     size: Final = 1
 
-    def communicator(self, ranks: tuple[int, ...]) -> Communicator:
+    def communicator(self, ranks: tuple[int, ...]) -> StartingCommunicator:
         """Nobody asks for one: along an axis of one device nothing moves."""
         raise AssertionError("a job of one rank exchanges nothing")
 

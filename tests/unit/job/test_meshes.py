@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.unit.job.nursery import Nursery
 
 
@@ -37,3 +39,10 @@ def test_streams_keep_the_order_of_collectives(forks: Nursery) -> None:
     outcome = forks.run(2, "mesh_streams", count=4)
     assert outcome.code == 0, outcome.err
     assert [outcome.said(rank) for rank in range(2)] == [[{"found": True, "count": 8}]] * 2
+
+
+@pytest.mark.parametrize("transport", ["shared", "gloo"])
+def test_overlap_and_buckets_change_no_bit(forks: Nursery, transport: str) -> None:
+    outcome = forks.run(4, "mesh_overlap", transport=transport)
+    assert outcome.code == 0, outcome.err
+    assert [outcome.said(rank) for rank in range(4)] == [[{"same": [True] * 4}]] * 4

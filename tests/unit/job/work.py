@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -19,10 +20,13 @@ import torch
 
 from tessera import Tensor, dist, grad, op, settings, stream
 from tessera.errors import TesseraError
+from tessera.lazy.evaluation import evaluate
 from tessera.sharding import emulated
+from tessera.sharding.communication import CommunicationOptions, using
 from tessera.sharding.communicator import REDUCTIONS, Reduction
 from tessera.sharding.job import join
 from tessera.sharding.job.communicator import ProcessCommunicator
+from tessera.sharding.schedule import OverlapLimits
 from tessera.sharding.transport import gloo
 from tests.mesh.checking import agree
 from tests.mesh.drawing import NAMES, drawn
@@ -427,6 +431,39 @@ def mesh_regions(shape: list[int]) -> None:
     with by_references():
         found = list(region_faults(mesh))
     tell(faults=found)
+
+
+def mesh_overlap(transport: str) -> None:
+    """Gradients and products in pieces by a transport: the same bits in whatever order and buckets they travel."""
+    job = join()
+    usual = job.communicator
+    mesh = dist.Mesh(["dp", "tp"])
+    limits = OverlapLimits(worth_flops=0, bucket_bytes=3000)
+    variants = (OverlapLimits(), limits, replace(limits, chunk=2), replace(limits, bucket_bytes=1 << 30))
+    columns, rows = dist.ShardSpec((0, 1), ("dp", "tp")), dist.ShardSpec((0,), ("tp",))
+    whole = torch.arange(32.0 * 48).reshape(32, 48).remainder(7) - 3
+
+    def results() -> list[Tensor]:
+        w1, w2 = dist.distribute(whole, columns, mesh), dist.distribute(whole.T, rows, mesh)
+        x = dist.distribute(whole[:16, :32], dist.ShardSpec((0,), ("dp",)), mesh)
+
+        def loss(w1: Tensor, w2: Tensor, x: Tensor) -> Tensor:
+            return op.sum(op.matmul(op.relu(op.matmul(x, w1)), w2))
+
+        value, found = grad.value_and_grad(loss, (0, 1, 2))(w1, w2, x)
+        made = [value, *found, op.matmul(op.matmul(x, w1), w2).reshard(dist.ShardSpec((0,), (("dp", "tp"),)))]
+        evaluate(made)
+        return made
+
+    with by_references(), patch.object(job, "communicator", lambda ranks: usual(ranks, transport)):  # type: ignore[arg-type]
+        with using(CommunicationOptions(limits=OverlapLimits(overlap=False, bucket_bytes=0))):
+            wanted = [each.full().torch() for each in results()]
+        same = []
+        for each in variants:
+            with using(CommunicationOptions(limits=each)):
+                found = [result.full().torch() for result in results()]
+            same.append(all(torch.equal(*pair) for pair in zip(found, wanted, strict=True)))
+    tell(same=same)
 
 
 def mesh_streams(count: int) -> None:

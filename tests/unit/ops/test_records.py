@@ -19,8 +19,8 @@ WITHOUT_DOOR = frozenset(
     "complex_mul complex_div complex_matmul complex_abs kernel_spectrum spectrum_adjoint pointwise_mul "
     "sum_pool2d spread put constrain across shard_map".split()
 )
-"""Written x[a:b], x.reshard(...) and dist.all_gather(...), parts of gradients, what operators are on complex numbers, and
-what generates numbers.
+"""Written x[a:b], x.reshard(...) and dist.all_gather(...), parts of gradients, what operators are on complex numbers,
+and what generates numbers.
 """
 
 DATA = frozenset(

@@ -37,7 +37,10 @@ class Inlining:
         numbers: dict[int, int] = {}
         for place in _needed(order, root):
             structure, below, leaf = order[place]
-            numbers[place] = operands[leaf] if leaf is not None else self._value(structure, [numbers[n] for n in below])
+            if leaf is None:
+                numbers[place] = self._value(structure, [numbers[n] for n in below])
+            else:
+                numbers[place] = self._own(structure, operands[leaf]) if structure.shape else operands[leaf]
         laid = region.outputs[index]
         laid = layout(laid.mesh, laid.dims, [(axis, ADD) for axis in pending])
         value = ShardedValue(*region.result(index), laid)
@@ -58,7 +61,13 @@ class Inlining:
             return operands[0]
         shape, move = mesh_step(step, structure.operands[0].shape, structure.dtype.itemsize, mesh)
         instruction = ShardMove(move, operands[0], REASON, implicit=False)
-        return self._once((step, *operands), instruction, ShardedValue(shape, structure.dtype, move.target))
+        moved = self._once((step, *operands), instruction, ShardedValue(shape, structure.dtype, move.target))
+        return self._own(structure, moved)
+
+    def _own(self, structure: Structure, number: int) -> int:
+        """What a device has of a value, as a value of its own."""
+        value = ShardedValue(structure.shape, structure.dtype, replicated(self._program.mesh, len(structure.shape)))
+        return number if self._program.values[number] == value else self._once(("own", number), Regard(number), value)
 
     def _once(self, key: tuple[Any, ...], instruction: Any, value: ShardedValue) -> int:
         number = self._known.get(key)
