@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -114,9 +114,11 @@ def _reducer(source: Leaf, reduction: Reduction) -> Callable[[torch.Tensor], tor
     def run(memory: torch.Tensor) -> torch.Tensor:
         if job.size > 1 and _compares_clocks(number):
             _compare_clocks(is_one_host=len(job.local) == job.size)
-        start_ns = time.monotonic_ns()
-        result = everyone.all_reduce(memory.contiguous(), reduction)
-        _note(result.nbytes, start_ns, number, everyone.transport.algorithm(result.nbytes))
+        handle = everyone.start_all_reduce(memory.contiguous(), reduction)
+        result = handle.wait()
+        if handle.facts is not None:
+            facts = handle.facts
+            _note(result.nbytes, facts.start_ns, number, end_ns=facts.end_ns, **facts.columns(result.nbytes))
         return result
 
     return run
@@ -170,18 +172,19 @@ def _identity(source: Leaf) -> None:
     count = source.dtype.itemsize
     for extent in source.shape:
         count *= extent
-    _note(count, time.monotonic_ns(), None, "identity")
+    _note(count, time.monotonic_ns(), None, collective_algorithm="identity", collective_group_size=1)
 
 
-def _note(nbytes: int, start_ns: int, number: int | None, algorithm: str | None) -> None:
+def _note(nbytes: int, start_ns: int, number: int | None, end_ns: int | None = None, **columns: Any) -> None:
     instrumentation.note(
         "collective",
         "all_reduce",
         start_ns,
+        end_ns,
         operator="all_reduce",
         bytes=float(nbytes),
         correlation=number,
         collective_type="all_reduce",
         collective_bytes=float(nbytes),
-        collective_algorithm=algorithm,
+        **columns,
     )

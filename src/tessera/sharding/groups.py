@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 
 from tessera.lazy.layouts import Shape
+from tessera.profiling.recording import instrumentation
 from tessera.sharding import emulated
 from tessera.sharding.communicator import COMBINING, CollectiveHandle, StartingCommunicator
 from tessera.sharding.mesh import Mesh
-from tessera.sharding.redistribution import MeshStep
+from tessera.sharding.redistribution import MeshStep, MeshStepKind
 
 Parts: TypeAlias = Mapping[int, torch.Tensor]
 """By place, what devices have. Tensors are contiguous."""
@@ -38,7 +39,7 @@ def begun(mesh: Mesh, step: MeshStep, shape: Shape, shards: Parts) -> Waiting:
     group = mesh.group(step.axis, place)
     communicator = mesh.job.communicator(tuple(mesh.devices[each] for each in group))
     handle = _started(step, communicator, shards[place], *_extents(mesh, step, shape, group))
-    return lambda: {place: handle.wait()}
+    return _ending(handle, step, place, shards[place].nbytes)
 
 
 def begun_together(mesh: Mesh, steps: Sequence[MeshStep], shapes: Sequence[Shape], shards: Sequence[Parts]) -> Waiting:
@@ -82,7 +83,53 @@ def _scattered_together(
     group = mesh.group(first.axis, place)
     communicator = mesh.job.communicator(tuple(mesh.devices[each] for each in group))
     handle = communicator.start_reduce_scatter(flat[place], 0, by, extents(group))
-    return lambda: {place: handle.wait()}
+    return _ending(handle, first, place, flat[place].nbytes)
+
+
+def _ending(handle: CollectiveHandle, step: MeshStep, place: int, nbytes: int) -> Waiting:
+    """Waits for a collective, and notes what records say of it."""
+
+    def waited() -> dict[int, torch.Tensor]:
+        result = handle.wait()
+        facts = handle.facts
+        if facts is not None:
+            name = _NAMES[step.kind]
+            instrumentation.note(
+                "collective",
+                name,
+                facts.start_ns,
+                facts.end_ns,
+                operator=name,
+                bytes=float(nbytes),
+                correlation=facts.identity,
+                stream_name=f"axis {step.axis}",
+                stream_id=_track(step.axis),
+                collective_type=name,
+                collective_bytes=float(nbytes),
+                collective_axis=step.axis,
+                **facts.columns(nbytes, is_whole_sum=step.kind == "AllReduce"),
+            )
+        return {place: result}
+
+    return waited
+
+
+_NAMES: Final[Mapping[MeshStepKind, str]] = {
+    "AllReduce": "all_reduce",
+    "ReduceScatter": "reduce_scatter",
+    "AllGather": "all_gather",
+    "AllToAll": "all_to_all",
+    "Permute": "permute",
+    "Broadcast": "broadcast",
+}
+"""What records call collectives."""
+
+_tracks: Final[dict[str, int]] = {}
+
+
+def _track(axis: str) -> int:
+    """The number of an axis's track, on which its collectives stand beside kernels; streams have positive ones."""
+    return _tracks.setdefault(axis, -1 - len(_tracks))
 
 
 def _for_each_rank(mesh: Mesh, step: MeshStep, shape: Shape, shards: Parts, place: int) -> list[torch.Tensor]:

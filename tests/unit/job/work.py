@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import math
 import os
 import signal
@@ -13,7 +12,6 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -33,6 +31,7 @@ from tests.mesh.drawing import NAMES, drawn
 from tests.mesh.references import by_references
 from tests.mesh.regions import faults as region_faults
 from tests.unit.job import sequences
+from tests.unit.job.telling import tell
 
 DTYPES = (
     torch.float32,
@@ -51,11 +50,6 @@ DTYPES = (
 SHAPES = ((), (1,), (7,), (0, 3), (3, 5), (2, 3, 11), (131, 257))
 COMPLEX: tuple[Reduction, ...] = ("sum", "avg", "product")
 TRANSPORTS = ("shared", "gloo")
-
-
-def tell(**what: Any) -> None:
-    """Prints what the test is told."""
-    print(json.dumps(what), flush=True)
 
 
 def operands(size: int, shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> list[torch.Tensor]:

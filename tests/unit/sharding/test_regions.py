@@ -88,8 +88,7 @@ def test_gradients_inside_of_a_function_are_those_of_all_devices(mesh: dist.Mesh
 
     def step(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         def loss(w: Tensor, x: Tensor = x) -> Tensor:
-            squares: Tensor = op.matmul(x, w) ** 2
-            return op.sum(squares)
+            return op.sum(op.square(op.matmul(x, w)))
 
         own = grad.grad(lambda x: loss(w, x))(x)
         return grad.grad(loss)(w), grad.grad(lambda w: dist.all_reduce(loss(w), axis="dp"))(w), own
@@ -130,7 +129,8 @@ def test_steps_of_whole_tensors_go_by_their_shards(mesh: dist.Mesh) -> None:
 
 def test_numbers_and_places(mesh: dist.Mesh) -> None:
     def own(x: Tensor, factor: float) -> Tensor:
-        return x * factor * 0.3 + dist.axis_index("dp") * 10 + dist.axis_index("tp")
+        number: Tensor = dist.axis_index("dp") * 10 + dist.axis_index("tp")
+        return number + x * factor * 0.3
 
     x = dist.distribute(torch.zeros(6), None, mesh)
     both = dist.ShardSpec((0,), (("dp", "tp"),))

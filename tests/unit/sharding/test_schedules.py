@@ -204,5 +204,5 @@ def test_options_hold_inside_of_others(mesh: dist.Mesh) -> None:
         assert (limits.chunk, limits.overlap, limits.bucket_bytes) == (2, False, 7)
     assert communication.current().limits == OverlapLimits()
     for wrong in ({"chunk": 0}, {"bucket_bytes": -1}, {"implicit": "maybe"}):
-        with pytest.raises(ArgumentError), dist.communication(**wrong):  # type: ignore[arg-type]
+        with pytest.raises(ArgumentError), dist.communication(**wrong):
             pass
