@@ -226,6 +226,7 @@ _NOT_DRAWN: Final = frozenset({"constrain", "across", "shard_map", "pin", "check
 _COMMON: Final = (
     "add", "sub", "mul", "maximum", "neg", "relu", "where", "matmul", "matmul", "gemm", "sum", "sum", "max", "mean",
     "reshape", "reshape", "transpose", "broadcast_to", "slice", "concat", "pad", "cast", "conv2d", "softmax",
+    "flash_attention", "flash_attention",
 )  # fmt: skip
 
 

@@ -67,6 +67,11 @@ def issue_into(node: Node, target: Leaf, stream: object) -> None:
     """Enqueues the computation of a node into memory of the user, of the node's shape and dtype."""
     core = core_of(stream)
     structure, leaves = node.state
+    if is_mesh(structure.device):
+        raise DeviceError(
+            f"a tensor on {structure.device} is not written to memory of one device on a stream",
+            hints=["x.full() brings it together", "stream= without out= computes it where it lies"],
+        )
     _check(core, structure.device or CPU, leaves)
     plan = None if structure.is_leaf else _plan_of(structure)
     core.enqueue(

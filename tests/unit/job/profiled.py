@@ -34,7 +34,7 @@ def mesh_profile(folder: str, transport: str) -> None:
     """Collectives of a mesh in a session: what each rank records, and one that the last rank comes late to."""
     job = join()
     usual = job.communicator
-    mesh = dist.Mesh(["dp", "tp"])
+    mesh = dist.Mesh(["tp"])
     rows = dist.ShardSpec((0,), ("tp",))
     x = dist.distribute(torch.arange(4.0 * 128 * 128).reshape(512, 128), rows, mesh)
     with patch.object(job, "communicator", lambda ranks: usual(ranks, transport)):  # type: ignore[arg-type]
@@ -44,8 +44,8 @@ def mesh_profile(folder: str, transport: str) -> None:
         with profile.session(activities=["cpu", "collective"], exporters=exporters) as session, by_references():
             dist.all_reduce(x, axis="tp").eval()
             if job.rank == job.size - 1:
-                come_after(job, 1)
-            dist.all_gather(x, "dp", 0).eval()
+                come_after(job, 0)
+            dist.all_gather(x, "tp", 0).eval()
         found = [record for record in session.records() if record.kind == "collective"]
     job.communicator(range(job.size)).barrier()
     shown = analyze.collectives(folder)

@@ -16,38 +16,32 @@ BYTES = 512 * 128 * 4
 
 @pytest.mark.parametrize("transport", ["shared", "gloo"])
 def test_records_say_what_went_where_and_who_was_late(forks: Nursery, transport: str, tmp_path: Path) -> None:
-    outcome = forks.run(4, "mesh_profile", folder=str(tmp_path), transport=transport)
+    outcome = forks.run(2, "mesh_profile", folder=str(tmp_path), transport=transport)
     assert outcome.code == 0, outcome.err
-    for rank in range(4):
+    for rank in range(2):
         (told,) = outcome.said(rank)
         reduced, gathered = told["records"]
-        for record, name, axis, algorithm in (
-            (reduced, "all_reduce", "tp", "two-phase"),
-            (gathered, "all_gather", "dp", "direct"),
-        ):
-            assert (record["type"], record["axis"], record["size"]) == (name, axis, 2)
+        for record, name, algorithm in ((reduced, "all_reduce", "two-phase"), (gathered, "all_gather", "direct")):
+            assert (record["type"], record["axis"], record["size"]) == (name, "tp", 2)
             assert (record["bytes"], record["transport"]) == (BYTES / 2, transport)
             assert record["algorithm"] == f"{transport}, {algorithm}"
-            assert record["stream"] == f"axis {axis}"
-            if transport == "gloo":  # half the operand to the other rank, and half the result; or all of it
+            assert record["stream"] == "axis tp"
+            if transport == "gloo":  # half the operand and half the result; or all of the operand
                 assert record["wire"] == BYTES / 2
                 assert record["wait_us"] is None
             else:
                 assert record["wire"] == 0
                 assert record["wait_us"] + record["transfer_us"] == pytest.approx(record["duration_us"], abs=1)
-        if transport == "shared":
-            # Along dp rank 3 comes after rank 1 by so much at least.
-            assert rank != 1 or gathered["wait_us"] >= LATE_S * 0.9e6
-            assert rank != 3 or gathered["wait_us"] == 0
+        if transport == "shared":  # rank 1 comes after rank 0 by so much at least
+            assert gathered["wait_us"] >= LATE_S * 0.9e6 if rank == 0 else gathered["wait_us"] == 0
     rows = {row[0]: row for row in outcome.said(0)[0]["rows"]}
-    assert rows["all_gather"][1:3] == ["dp", 4]
-    assert rows["all_gather"][3] is not None
-    assert rows["all_gather"][4] > 0
-    assert rows["all_reduce"][1:3] == ["tp", 4]
+    assert rows["all_gather"][1:4] == ["tp", 2, 1]
+    assert rows["all_gather"][4] >= LATE_S * 0.9e6
+    assert rows["all_reduce"][1:3] == ["tp", 2]
     assert "clocks of the ranks agree within 0.0 us" in outcome.said(0)[0]["text"]
     events = json.loads((tmp_path / "rank0.json").read_text())["traceEvents"]
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    assert {"axis tp", "axis dp"} <= set(tracks.values())
+    assert "axis tp" in tracks.values()
 
 
 def test_a_profile_of_a_graph_names_the_axis(forks: Nursery) -> None:
