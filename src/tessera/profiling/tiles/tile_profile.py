@@ -111,8 +111,8 @@ def rows_of(records: Iterable[Record], tiles: StepTiles, clock: ClockCost, ns_pe
             how = record.schedule, record.workers, record.rewrites, record.device, type(_tiles_of(record, tiles))
             alike.setdefault((what, how), []).append(record)
         elif record.kind == "collective":
-            what = record.collective_type, record.collective_axis
-            alike.setdefault((what, record.collective_bytes, record.stream_name), []).append(record)
+            which = record.collective_type, record.collective_axis
+            alike.setdefault((which, record.collective_bytes, record.stream_name), []).append(record)
     return tuple(
         _collective_row(each) if each[0].kind == "collective" else _kernel_row(each, tiles, clock, ns_per_tick)
         for each in alike.values()

@@ -81,8 +81,8 @@ class GroupTransport(Protocol):
     name: str
 
     arrival_ns: int | None
-    """When the last rank came to the exchange that ended last, by the monotonic clock; None where that is not known, or
-    where nobody records it.
+    """When the last of the other ranks came to the exchange that ended last, by the monotonic clock; None where that is
+    not known, or where nobody records it.
     """
 
     sent_bytes: int

@@ -58,7 +58,7 @@ class GlooTransport:
     """
 
     name = "gloo"
-    arrival_ns = None
+    arrival_ns: int | None = None
 
     def __init__(
         self,

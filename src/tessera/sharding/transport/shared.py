@@ -231,9 +231,10 @@ class SharedTransport:
                 self._waiting.mismatch(peer)
 
     def _see_arrivals(self, number: int) -> None:
-        """Notes for records when the last rank came to an exchange; all stamp what they announce."""
+        """Notes for records when the last of the others came to an exchange; all stamp what they announce."""
         if instrumentation.recordings:
-            self.arrival_ns = max([lane.announced(number)[2] for lane in self._lanes])
+            others = [lane for rank, lane in enumerate(self._lanes) if rank != self._rank]
+            self.arrival_ns = max([lane.announced(number)[2] for lane in others], default=0)
 
     def _end(self, published: _Published) -> None:
         """Reads no operand of the exchange any more; waits for the others if the caller may write to this rank's."""
