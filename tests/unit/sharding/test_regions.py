@@ -130,7 +130,8 @@ def test_steps_of_whole_tensors_go_by_their_shards(mesh: dist.Mesh) -> None:
 def test_numbers_and_places(mesh: dist.Mesh) -> None:
     def own(x: Tensor, factor: float) -> Tensor:
         number: Tensor = dist.axis_index("dp") * 10 + dist.axis_index("tp")
-        return number + x * factor * 0.3
+        placed: Tensor = number + x * factor * 0.3
+        return placed
 
     x = dist.distribute(torch.zeros(6), None, mesh)
     both = dist.ShardSpec((0,), (("dp", "tp"),))
