@@ -49,10 +49,13 @@ def issue(nodes: Sequence[Node], stream: object) -> None:
         operation.promises = list(promises.values())
         return results
 
-    name, fill = _name(states[0][0]), partial(_fill, plan, leaves, results, _watch(core, leaves))
+    shards: list[Leaf] = []
+    if is_mesh(structure.device):
+        shards = [shard for leaf in leaves if leaf.structure.layout is not None for shard in shards_of(leaf).held]
+        refuse_mutated(shards)
+    name, fill = _name(states[0][0]), partial(_fill, plan, leaves, results, _watch(core, [*leaves, *shards]))
     if is_mesh(structure.device):
         fill = partial(copy_context().run, fill)  # what holds at the call of `dist.communication`
-        shards = [shard for leaf in leaves if leaf.structure.layout is not None for shard in shards_of(leaf).held]
         reads = [*leaves, *shards]
         collective_order.enqueue(
             lambda after: core.enqueue(name, fill, reads=reads, results=promised, after=after, place=user_location())

@@ -97,13 +97,20 @@ _ordered: Final = threading.local()
 @contextmanager
 def ordered() -> Iterator[None]:
     """What this thread does in the block comes after all that it has to come after: `settle` asks the guard nothing.
-    For queued work, which must not wait for what is queued behind it.
+    For queued work, which must not wait for what is queued behind it. Writes to what it reads are looked for by who
+    queued it (`lazy/writes.py`), since those of work behind it are announced already.
     """
     _ordered.here = True
     try:
         yield
     finally:
         _ordered.here = False
+
+
+def is_ordered() -> bool:
+    """Whether this thread is in a block of `ordered`."""
+    here: bool = getattr(_ordered, "here", False)
+    return here
 
 
 def settle(reads: Sequence[Leaf], writes: Sequence[Leaf] = ()) -> None:
@@ -115,5 +122,5 @@ def settle(reads: Sequence[Leaf], writes: Sequence[Leaf] = ()) -> None:
     for leaf in reads:
         if type(leaf.owner) is Promise:
             leaf.owner.wait()
-    if guard is not None and not getattr(_ordered, "here", False):
+    if guard is not None and not is_ordered():
         guard(reads, writes)
