@@ -3,6 +3,8 @@
 # make check        lint, format, types
 # make bench        compare with other libraries; SUITE=gemm THREADS=1 narrow it
 # make docs         run the snippets of README.md and docs/
+# make site         build the documentation into build/site
+# make release      build wheel and sdist into dist, and try the wheel in an environment of its own
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +19,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3 python; do \
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: quickstart test check format bench docs setup clean
+.PHONY: quickstart test check format bench docs site release setup clean
 .DEFAULT_GOAL := test
 
 quickstart: setup
@@ -40,6 +42,12 @@ bench: setup
 
 docs: setup
 	$(BIN)/python -m pytest -q tests/docs
+
+site: setup
+	$(BIN)/python -m tools.site
+
+release: setup
+	$(BIN)/python -m tools.release
 
 setup: $(INSTALLED)
 

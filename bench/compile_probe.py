@@ -87,10 +87,10 @@ def lengths() -> dict[str, float]:
         return op.softmax(scores)
 
     generator = torch.Generator().manual_seed(3)
-    query, keys = torch.randn(8, 64, generator=generator), torch.randn(64, LENGTHS, generator=generator)
+    query, keys = op.tensor(torch.randn(8, 64, generator=generator)), torch.randn(64, LENGTHS, generator=generator)
     start = time.perf_counter()
     for length in range(1, LENGTHS + 1):
-        weights(scores(query, keys[:, :length]).eval()).eval()
+        weights(scores(query, op.tensor(keys[:, :length])).eval()).eval()
     seconds = time.perf_counter() - start
     compiled = {"product": len(scores.compilations()), "softmax": len(weights.compilations())}
     return {name: float(count) for name, count in compiled.items()} | {"seconds": seconds}

@@ -12,7 +12,7 @@ from string import Template
 from llvmlite.binding import get_host_cpu_name
 
 from tessera.backend.contract import KernelObject, Parameter
-from tessera.backend.llvm.library import compile_text
+from tessera.backend.llvm.machine_code.library import compile_text
 from tessera.tuning.measure.checking import FullReference, check_output
 from tessera.tuning.measure.conditions import Cache
 from tessera.tuning.measure.trial import Outcome

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from tessera import distribution
+import tessera
 
 _PACKAGES = ("torch", "llvmlite", "xdsl", "numpy")
 
@@ -51,7 +51,7 @@ def cores() -> int:
 def versions() -> dict[str, str]:
     """Versions of Python, the operating system and the packages results depend on; absent packages are left out."""
     result = {"python": platform.python_version(), "os": f"{platform.system()} {platform.release()}"}
-    result["tessera"] = distribution.VERSION
+    result["tessera"] = tessera.__version__
     for name in _PACKAGES:
         try:
             result[name] = metadata.version(name)

@@ -24,13 +24,13 @@ from tessera import op, profile
 from tessera.lazy.node import Node
 from tessera.profiling.report.operators import by_operator
 from tessera.profiling.ring import recorder
-from tessera.runtime import native
+from tessera.runtime.plans import native
 
 CALLS: Final = 2000
 """Of an operator in a block."""
 
 _CELL_WORD: Final = 3
-"""Of a frame: where the driver finds whether it records (`runtime/native.py`)."""
+"""Of a frame: where the driver finds whether it records (`runtime/plans/native.py`)."""
 
 
 def cpu_ns(call: Callable[[], object], calls: int) -> float:

@@ -1,5 +1,6 @@
-"""``python -m bench.revisions BEFORE [--threads N] [--seconds S] [--save]``: the sources as they are against another
-revision of them, in one run.
+"""``python -m bench.revisions BEFORE [--threads N] [--seconds S] [--only REGEX] [--save]``
+
+Measures the sources as they are against another revision of them, in one run.
 
 Three workers take turns at each case: the revision BEFORE, the sources as they are, and these once more. The third is
 the control: how far its times lie from the second's is what this machine's noise makes of equal code. All run under the
@@ -11,13 +12,16 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -60,9 +64,20 @@ def checkout(revision: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tessera-revision-") as folder:
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", folder, revision], cwd=ROOT, check=True)
         try:
+            _describe(Path(folder))
             yield Path(folder)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", folder], cwd=ROOT, check=True)
+
+
+def _describe(sources: Path) -> None:
+    """Metadata as an installation has it: a revision may ask for its version by the name that it had then."""
+    project = tomllib.loads((sources / "pyproject.toml").read_text())["project"]
+    metadata = sources / "src" / f"{project['name']}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
 
 
 def worker(name: str, sources: Path, threads: int, caches: Path) -> Process:
@@ -136,8 +151,8 @@ def _mean(ratios: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
 
 
-def measure(revision: str, threads: int, seconds: float, say: Callable[[str], None]) -> list[Row]:
-    """The rows of all cases. What one of the two cannot run is said and left out."""
+def measure(revision: str, threads: int, seconds: float, only: str, say: Callable[[str], None]) -> list[Row]:
+    """The rows of the cases whose names match `only`. What one of the two cannot run is said and left out."""
     found: list[Row] = []
     budget = Budget(seconds=seconds, kept=5, limit_s=4 * seconds)
     with ExitStack() as stack:
@@ -148,6 +163,8 @@ def measure(revision: str, threads: int, seconds: float, say: Callable[[str], No
             workers.append(worker(name, sources, threads, folder / name))
             stack.callback(workers[-1].close)
         for label, prepared in cases(folder):
+            if not re.search(only, label):
+                continue
             try:
                 calls = {each.name: prepared(each) for each in workers}
                 found.append(row(label, interleave(calls, budget)))
@@ -166,9 +183,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("before", help="the revision to compare with")
     parser.add_argument("--threads", type=int, default=machine.cores())
     parser.add_argument("--seconds", type=float, default=1.0, help="the least time that a case gets")
+    parser.add_argument("--only", default="", metavar="REGEX", help="the cases whose names match")
     parser.add_argument("--save", action="store_true", help="also write bench/results/<cpu>-<date>-revisions.md")
     options = parser.parse_args(arguments)
-    found = measure(options.before, options.threads, options.seconds, lambda line: print(line, flush=True))
+    found = measure(options.before, options.threads, options.seconds, options.only, partial(print, flush=True))
     title = f"this checkout against {options.before}, {table.threads(options.threads)}"
     sheet = table.Sheet(title, COLUMNS, cells(found))
     table.print_sheets([sheet], Console())

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 import tessera
 from tessera import op
+from tessera.typing import Operand
 
 HIDDEN = (256, 128)
 EPOCHS = 40
@@ -42,13 +43,13 @@ class Report:
 
 @op.kernel
 def classify(
-    images: tessera.Tensor,
-    w1: tessera.Tensor,
-    b1: tessera.Tensor,
-    w2: tessera.Tensor,
-    b2: tessera.Tensor,
-    w3: tessera.Tensor,
-    b3: tessera.Tensor,
+    images: Operand,
+    w1: Operand,
+    b1: Operand,
+    w2: Operand,
+    b2: Operand,
+    w3: Operand,
+    b3: Operand,
 ) -> tessera.Tensor:
     """The class (N,) of each of N images (N, 64)."""
     hidden = op.gelu(images @ w1 + b1)

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 import tessera
 from tessera import op
+from tessera.typing import ArrayLike
 
 EPSILON = 1e-5
 SEED = 0
@@ -66,12 +67,12 @@ def constants(module: nn.Module) -> Weights:
     return {name: op.constant(tensor) for name, tensor in module.state_dict().items()}
 
 
-def linear(x: object, weights: Weights, name: str) -> tessera.Tensor:
+def linear(x: ArrayLike, weights: Weights, name: str) -> tessera.Tensor:
     """The layer `name`: x @ weight^T + bias."""
     return op.add(op.matmul(x, op.transpose(weights[f"{name}.weight"])), weights[f"{name}.bias"])
 
 
-def norm(x: object, weights: Weights, name: str) -> tessera.Tensor:
+def norm(x: ArrayLike, weights: Weights, name: str) -> tessera.Tensor:
     """The layer norm `name`."""
     return op.layer_norm(x, weights[f"{name}.weight"], weights[f"{name}.bias"], eps=EPSILON)
 
@@ -106,7 +107,7 @@ def algebra(query: tessera.Tensor, key: tessera.Tensor, value: tessera.Tensor) -
 Attention = Callable[[tessera.Tensor, tessera.Tensor, tessera.Tensor], tessera.Tensor]
 
 
-def block(x: object, weights: Weights, heads: int, attention: Attention = flash) -> tessera.Tensor:
+def block(x: ArrayLike, weights: Weights, heads: int, attention: Attention = flash) -> tessera.Tensor:
     """The block of `weights` on x [..., tokens, width]."""
     query, key, value = heads_of(linear(norm(x, weights, "norm_1"), weights, "qkv"), heads)
     mixed = attention(query, key, value)

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 import tessera
 from tessera import op
+from tessera.typing import ArrayLike
 
 EPSILON = 1e-5
 BASE = 10000.0
@@ -103,7 +104,7 @@ def constants(module: nn.Module) -> Weights:
 Attention = Callable[[tessera.Tensor, tessera.Tensor, tessera.Tensor], tessera.Tensor]
 
 
-def linear(x: object, weights: Weights, name: str) -> tessera.Tensor:
+def linear(x: ArrayLike, weights: Weights, name: str) -> tessera.Tensor:
     """The layer `name`: x @ weight^T."""
     return op.matmul(x, op.transpose(weights[f"{name}.weight"]))
 
@@ -137,7 +138,7 @@ def algebra(query: tessera.Tensor, key: tessera.Tensor, value: tessera.Tensor) -
     )
 
 
-def block(x: object, weights: Weights, size: int, attention: Attention = flash) -> tessera.Tensor:
+def block(x: ArrayLike, weights: Weights, size: int, attention: Attention = flash) -> tessera.Tensor:
     """The block of `weights` on x [..., tokens, width], with heads of `size`."""
     normed = op.rms_norm(x, weights["norm_1.weight"], eps=EPSILON)
     query, key, value = (heads_of(linear(normed, weights, name), size) for name in ("query", "key", "value"))

@@ -16,6 +16,7 @@ from torch import nn
 
 import tessera
 from tessera import op
+from tessera.typing import ArrayLike
 
 DEPTHS = (3, 4, 6, 3)
 CLASSES = 1000
@@ -110,7 +111,7 @@ class Convolution:
     stride: int
     padding: int
 
-    def __call__(self, x: object) -> tessera.Tensor:
+    def __call__(self, x: ArrayLike) -> tessera.Tensor:
         return op.conv2d(x, self.weight, self.bias, stride=self.stride, padding=self.padding)
 
 

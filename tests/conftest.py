@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -33,6 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # Threads of OpenMP that wait for others spin, on processors that those need where other processes of pytest run: a
     # product of 32 x 64 by 64 x 32 takes a millisecond of a busy machine then, and 36 microseconds where they sleep.
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    # Where the environment has Python keep no bytecode, every process that a test starts compiles all sources anew,
+    # which takes it a second, and every worker of xdist rewrites the assertions of all tests.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     os.environ.pop("COLUMNS", None)  # tables are printed for no terminal, also in workers of xdist, which sets this
     folder = tempfile.TemporaryDirectory(prefix="tessera-tests-")
     config.add_cleanup(folder.cleanup)
@@ -43,6 +49,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_RUNTIME_DIR"] = folder.name  # where processes listen to be profiled
     # What was measured on one kind of CPU does not decide what tests see on another.
     os.environ["TESSERA_TUNE_SHIPPED"] = "0"
+
+
+def pytest_collection_finish() -> None:
+    """Has the collector of cycles pass over libraries and tests, half a million objects that stay, from now on."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src"
 
 
+@cache
+def _statements(text: str) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """The import statements of a file's text. Several tests ask for those of all files."""
+    found: list[ast.Import | ast.ImportFrom] = []
+    nodes: list[ast.AST] = [ast.parse(text)]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append(node)
+        # Statements within statements: expressions, which are most of a tree, import nothing.
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, name, ())
+            nodes += inner if isinstance(inner, list) else ()
+    return tuple(sorted(found, key=lambda node: node.lineno))
+
+
 def imported(
-    tree: ast.AST, module: str, is_package: bool, is_module: Callable[[str], bool] = lambda name: False
+    text: str, module: str, is_package: bool, is_module: Callable[[str], bool] = lambda name: False
 ) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every import in a module. `is_module` tells which names that are imported from a package
-    are modules themselves.
+    """(line, dotted name) of every import in a module of this text. `is_module` tells which names that are imported
+    from a package are modules themselves.
     """
-    for node in ast.walk(tree):
+    for node in _statements(text):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = node.module or ""
             if node.level:
                 parts = module.split(".")
@@ -44,7 +61,6 @@ def modules(source: Path, room: str = "") -> Iterator[tuple[Path, int, str]]:
 
     place = source / "tessera" / room
     for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        for line, name in imported(tree, module_of(source, path), path.name == "__init__.py", is_module):
+        for line, name in imported(path.read_text(), module_of(source, path), path.name == "__init__.py", is_module):
             if name.split(".")[0] == "tessera":
                 yield path.relative_to(source), line, name

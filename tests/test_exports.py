@@ -5,13 +5,20 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import itertools
+import re
+import sys
 import types
 import typing
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
+from tessera import dtypes
 from tests.imports import SOURCE
 from tests.test_layers import LAYERS
 
@@ -31,14 +38,32 @@ def doors() -> list[str]:
     return ["tessera", *(f"tessera.{name}" for name in modules if name not in rooms)]
 
 
-def summary(value: object) -> str:
-    """The first sentence of a name's docstring, for a cell of a table; for a plain value, what it is."""
+def summary(name: str, value: object) -> str:
+    """The first sentence of what is said of a name, for a cell of a table; for a plain value, what it is."""
     if typing.get_origin(value) is typing.Literal:
         return f"one of {', '.join(f'`{choice!r}`' for choice in typing.get_args(value))}"
-    if isinstance(value, types.ModuleType | type) or inspect.isroutine(value) or "__doc__" in vars(type(value)):
+    if isinstance(value, dtypes.DType):
+        return f"the dtype {value}"
+    documented = isinstance(value, types.ModuleType | type) or inspect.isroutine(value)
+    if documented or (callable(value) and type(value).__module__.startswith("tessera.")):
         text = inspect.getdoc(value) or ""
-        return text.split("\n\n", 1)[0].replace("\n", " ").split(". ", 1)[0].rstrip(".:").replace("|", "\\|")
-    return f"a value of type `{type(value).__name__}`"
+    else:
+        text = said_of(name, value) or f"`{value!r}`"
+    return text.split("\n\n", 1)[0].replace("\n", " ").split(". ", 1)[0].rstrip(".:").replace("|", "\\|")
+
+
+def said_of(name: str, value: object) -> str:
+    """The text that stands below the assignment of a module's name; empty where there is none."""
+    homes = [each for path, each in sorted(sys.modules.items()) if path.startswith("tessera")]
+    for module in homes:
+        if vars(module).get(name) is not value:
+            continue
+        body = ast.parse(Path(module.__file__ or "").read_text()).body
+        for node, following in itertools.pairwise(body):
+            target = getattr(node, "target", None) or getattr(node, "targets", [None])[0]
+            if isinstance(target, ast.Name) and target.id == name and isinstance(following, ast.Expr):
+                return inspect.cleandoc(ast.literal_eval(following.value))
+    return ""
 
 
 def page() -> str:
@@ -46,8 +71,12 @@ def page() -> str:
     sections = []
     for door in doors():
         module = importlib.import_module(door)
-        names = (f"| `{name}` | {summary(getattr(module, name))} |" for name in sorted(module.__all__, key=str.lower))
-        sections.append("\n".join([f"## {door}", "", f"{summary(module)}.", "", "| name | |", "| --- | --- |", *names]))
+        names = (
+            f"| `{name}` | {summary(name, getattr(module, name))} |" for name in sorted(module.__all__, key=str.lower)
+        )
+        sections.append(
+            "\n".join([f"## {door}", "", f"{summary(door, module)}.", "", "| name | |", "| --- | --- |", *names])
+        )
     return "\n\n".join([HEADING.rstrip(), *sections]) + "\n"
 
 
@@ -74,3 +103,24 @@ def test_exports_are_the_documented_names(request: pytest.FixtureRequest) -> Non
     if request.config.getoption("--update-goldens"):
         PAGE.write_text(page())
     assert page() == PAGE.read_text(), "docs/api.md is out of date: run pytest tests/test_exports.py --update-goldens"
+
+
+def deprecated() -> dict[str, str]:
+    """The public names that are going, with what is said of them."""
+    names = ((door, name) for door in doors() for name in importlib.import_module(door).__all__)
+    values = {f"{door}.{name}": getattr(importlib.import_module(door), name) for door, name in names}
+    return {name: value.__deprecated__ for name, value in values.items() if hasattr(value, "__deprecated__")}
+
+
+def unannounced(going: Mapping[str, str], changes: str) -> list[str]:
+    """The names of which nobody says when they go and what to write instead, or that the list of changes lacks."""
+    said = re.compile(r"goes in \d+\.\d+.*: write ")
+    return [name for name, message in going.items() if not said.search(message) or f"`{name}`" not in changes]
+
+
+def test_what_goes_is_announced() -> None:
+    changes = (SOURCE.parent / "CHANGELOG.md").read_text()
+    assert unannounced(deprecated(), changes) == []
+    going = {"tessera.op.old": "goes in 0.3: write op.new", "tessera.op.older": "do not use it"}
+    assert unannounced(going, "- `tessera.op.old`, `tessera.op.older`") == ["tessera.op.older"]
+    assert unannounced(going, "") == list(going)

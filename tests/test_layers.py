@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from collections.abc import Mapping, Set
@@ -14,7 +13,7 @@ from tests.imports import SOURCE, imported, module_of, modules
 
 LAYERS = (
     ("errors",),
-    ("distribution", "dtypes", "files", "forks", "priority", "private", "settings", "sources", "target"),
+    ("dtypes", "settings", "system", "target"),
     ("lazy", "ir"),
     ("ops",),
     ("rewrite",),
@@ -57,7 +56,7 @@ def violations(source: Path) -> list[str]:
         relative = path.relative_to(source)
         module = module_of(source, path)
         here = room_of(module)
-        for line, name in imported(ast.parse(path.read_text()), module, path.name == "__init__.py"):
+        for line, name in imported(path.read_text(), module, path.name == "__init__.py"):
             there = room_of(name)
             if name.split(".")[0] == "tessera" and here != "cli" and level(there) > level(here):
                 found.append(f"{relative}:{line}: {here} imports {there}, which stands above it")
@@ -68,18 +67,14 @@ def test_imports_go_downwards() -> None:
     assert violations(SOURCE) == []
 
 
-BELOW_BACKENDS = {"ir", "target", "errors", "dtypes", "files", "settings"}
-HELPERS = {"distribution", "forks", "priority", "private", "sources"}
-"""Small modules beside `files`: folders that nobody else can write, the package's own files, names of its extras, locks
-that survive a fork, niceness.
-"""
+BELOW_BACKENDS = {"ir", "target", "errors", "dtypes", "settings", "system"}
 
 
 def test_backends_know_tile_ir_and_targets_alone() -> None:
     assert [
         f"{path}:{line}: {name}"
         for path, line, name in modules(SOURCE, "backend")
-        if room_of(name) not in BELOW_BACKENDS | HELPERS | {"backend"}
+        if room_of(name) not in BELOW_BACKENDS | {"backend"}
     ] == []
 
 
@@ -87,14 +82,14 @@ CONTRACT = {"contract", "registry"}
 LAYOUT = {"tile_times"}
 """The layout of what timed kernels write, which those who read it need."""
 NATIVE = {
-    "llvm.driver_ir",
-    "llvm.exchange_ir",
-    "llvm.library",
-    "llvm.loading",
-    "llvm.openmp",
-    "llvm.polling_ir",
-    "llvm.reduction_ir",
-    "llvm.spectral_ir",
+    "llvm.machine_code.library",
+    "llvm.machine_code.loading",
+    "llvm.machine_code.openmp",
+    "llvm.native.driver_ir",
+    "llvm.native.exchange_ir",
+    "llvm.native.polling_ir",
+    "llvm.native.reduction_ir",
+    "llvm.native.spectral_ir",
 }
 """The runtime's own native code, which is text for LLVM and no kernel of Tile IR."""
 KNOWN: Mapping[str, Set[str]] = {
@@ -105,7 +100,7 @@ KNOWN: Mapping[str, Set[str]] = {
     "compiler": CONTRACT,
     "handle.py": CONTRACT,
     "integrations": CONTRACT,
-    "cli": CONTRACT | {"triton.ceilings", "llvm.engine"},
+    "cli": CONTRACT | {"triton.ceilings", "llvm.machine_code.engine"},
 }
 """What each room above backends knows of them: ceilings are measured by those who were asked to, `doctor` looks at LLVM
 itself, and the driver of "interpreter" is the interpreter.
@@ -179,7 +174,8 @@ def test_importing_tessera_loads_no_heavy_library() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["tessera", "tessera.cli.prof", "tessera.cli.prof_report", "tessera.cli.prof_view", "tessera.analyze"]
+    "module",
+    ["tessera", "tessera.cli.prof", "tessera.cli.profiling.report", "tessera.cli.profiling.view", "tessera.analyze"],
 )
 def test_what_reads_traces_loads_neither_torch_nor_llvm(module: str) -> None:
     loaded = loaded_by(f"import {module}")

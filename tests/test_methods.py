@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tessera import op
-from tessera.doors.methods import METHODS
+from tessera.doors.protocols.methods import METHODS
 from tessera.handle import Tensor
 from tests.imports import SOURCE
 
@@ -20,7 +20,8 @@ STUB = SOURCE / "tessera" / "methods.pyi"
 
 HEAD = '''"""Methods of tensors that are functions of `op`, as type checkers see them.
 
-Made from `doors/methods.py` by `pytest tests/test_methods.py --update-goldens`; `help(op.NAME)` says what each does.
+Made from `doors/protocols/methods.py` by `pytest tests/test_methods.py --update-goldens`; `help(op.NAME)` says what
+each does.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from typing import Any, Self
 from tessera.handle import Output
 from tessera.ops.methods import Methods
 from tessera.ops.rows.calls import Axis
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
+from tessera.typing import ArrayLike, DTypeLike
 
 Number = builtins.int | builtins.float
 
@@ -43,6 +45,19 @@ class OperatorMethods(Methods):
     __array_function__: Callable[..., Any]
     __array_namespace__: Callable[..., Any]
 '''
+
+BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift"
+"""Python's operators, each of which stands on either side of a tensor."""
+COMPARISONS = "lt le gt ge"
+UNARY = "neg pos abs invert"
+
+
+def operators() -> str:
+    """What type checkers see of Python's operators: they give tensors."""
+    names = [f"__{side}{name}__" for name in BINARY.split() for side in ("", "r")]
+    names += [f"__{name}__" for name in COMPARISONS.split()]
+    binary = [f"    def {name}(self, other: object) -> Self: ...\n" for name in names]
+    return "".join(binary + [f"    def __{name}__(self) -> Self: ...\n" for name in UNARY.split()])
 
 
 def _annotation(text: object) -> str:
@@ -80,7 +95,7 @@ def declaration(name: str) -> str:
 
 def stub() -> str:
     """The stub as the doors say it."""
-    return HEAD + "".join(f"{declaration(name)}\n" for name in sorted(METHODS))
+    return HEAD + operators() + "".join(f"{declaration(name)}\n" for name in sorted(METHODS))
 
 
 def test_type_checkers_see_the_methods_of_the_doors(request: pytest.FixtureRequest) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.imports import SOURCE
 
 SHARED: Mapping[str, Set[str]] = {
-    "Layout": {"integrations/torch/layouts.py", "lazy/layouts.py"},
+    "Layout": {"integrations/torch/partitions/layouts.py", "lazy/layouts.py"},
     "Schedule": {"profiling/session/steps.py", "scheduling/language/schedule.py"},
     "Subject": {"compiler/bind/subjects.py", "profiling/counters/interfaces.py"},
     "Tensor": {"handle.py", "scheduling/binding/arrays.py"},

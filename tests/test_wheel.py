@@ -18,7 +18,8 @@ SMOKE = """
 import pathlib, sys
 import numpy, torch
 import tessera
-from tessera import distribution, op
+from tessera import op
+from tessera.system import distribution
 from importlib import metadata
 from tessera.sharding.published import tables
 from tessera.viewer import assets
@@ -47,7 +48,7 @@ def version(name):
 importlib.metadata.version = version if sys.argv[1] == "without" else importlib.metadata.version
 import tessera
 from tessera import op
-from tessera.backend.llvm import objects
+from tessera.backend.llvm.machine_code import objects
 from tessera.compiler.process import revision
 from tessera.tuning.model.learned import _shipped
 from tessera.viewer import assets
@@ -74,7 +75,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # A copy, so that the build leaves nothing in the sources and takes nothing that an earlier build left there.
     sources = folder / "sources"
     shutil.copytree(ROOT / "src", sources / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, sources)
     run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(sources))
     (built,) = folder.glob("*.whl")

@@ -28,7 +28,7 @@ from tessera import op
 from tessera.backend.contract import GpuKernelObject
 from tessera.backend.registry import gpu_backend
 from tessera.compiler.device.gpu import gpu_sites
-from tessera.runtime.device import Driver, LaunchOf, Loaded, driver_of
+from tessera.runtime.devices.device import Driver, LaunchOf, Loaded, driver_of
 
 LENGTHS = (1, 10, 100, 1000)
 GOAL_US = 10.0

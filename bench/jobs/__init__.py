@@ -16,7 +16,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "blocks": ("blocks",),
     "models": ("gpt2", "resnet"),
     "skinny": ("matmul",),
-    "torch-compile": ("torch_compile",),
+    "torch-compile": ("torch_compile", "training"),
 }
 """The themes of each suite, in the order in which they are measured."""
 

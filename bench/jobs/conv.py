@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
@@ -96,14 +97,14 @@ class Case:
     def ours(self, module: nn.Module, inputs: Inputs) -> Call:
         """Tessera's."""
         assert isinstance(module, Convolution)
-        weight, bias = op.constant(module.conv.weight), op.constant(module.conv.bias)
+        weight, bias = op.constant(module.conv.weight), op.constant(cast(torch.Tensor, module.conv.bias))
         (x,), stride, padding = inputs, self.layer.stride, self.layer.window // 2
         return lambda: op.relu(op.conv2d(x, weight, bias, stride=stride, padding=padding)).eval()
 
     def spectral(self, module: nn.Module, inputs: Inputs) -> Call:
         """Tessera's, through Fourier transforms."""
         assert isinstance(module, Convolution)
-        weight, bias = op.constant(module.conv.weight), op.constant(module.conv.bias)
+        weight, bias = op.constant(module.conv.weight), op.constant(cast(torch.Tensor, module.conv.bias))
         (x,), padding = inputs, self.layer.window // 2
         return lambda: op.relu(op.spectral_conv(x, weight, bias, padding=padding)).eval()
 

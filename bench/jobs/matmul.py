@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
@@ -83,7 +84,7 @@ class Layer:
     def ours(self, module: nn.Module, inputs: Inputs) -> Call:
         """Tessera's product with a constant."""
         (x,) = inputs
-        weight = op.constant(module.weight)
+        weight = op.constant(cast(torch.Tensor, module.weight))
         if isinstance(module, Int8Linear):
             scale = module.scale
             return lambda: op.int8_linear(x, weight, scale).eval()

@@ -57,9 +57,11 @@ class Injected:
         return self.seconds - LIMIT_S * self.fault.waits
 
 
-def inject(fault: Fault, measurer: SubprocessMeasurer) -> Injected:
-    """Has a fault measured between two right candidates, as a tuning does: screened, then among the finalists."""
-    workload = doubling(limit_s=LIMIT_S if fault.waits else PATIENCE_S)
+def inject(fault: Fault, measurer: SubprocessMeasurer, limit_s: float = LIMIT_S) -> Injected:
+    """Has a fault measured between two right candidates, as a tuning does: screened, then among the finalists. A fault
+    that is to outlast its limit gets `limit_s`.
+    """
+    workload = doubling(limit_s=limit_s if fault.waits else PATIENCE_S)
     right = case(workload, scale())
     cases = [
         (Schedule(before=1), right),

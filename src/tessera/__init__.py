@@ -10,17 +10,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from tessera import distribution as _distribution
 from tessera.errors import TesseraError
+from tessera.system import distribution as _distribution
+from tessera.system import tracebacks as _tracebacks
 
 if TYPE_CHECKING:
     from tessera import dist, event, memcpy, numerics, op, profile, profiler, stream
     from tessera.compiler.entry import autotune
     from tessera.compiler.entry import evaluate_together as eval
     from tessera.handle import Tensor
-    from tessera.runtime.buffers import empty_cache, memory_stats
+    from tessera.runtime.memory.buffers import empty_cache, memory_stats
 
 __version__ = _distribution.VERSION
+_tracebacks.install()
 
 __all__ = [
     "Tensor",
@@ -43,8 +45,8 @@ _HOMES: Final = {
     "Tensor": ("tessera.op", "_Tensor"),
     "autotune": ("tessera.compiler.entry", "autotune"),
     "eval": ("tessera.compiler.entry", "evaluate_together"),
-    "empty_cache": ("tessera.runtime.buffers", "empty_cache"),
-    "memory_stats": ("tessera.runtime.buffers", "memory_stats"),
+    "empty_cache": ("tessera.runtime.memory.buffers", "empty_cache"),
+    "memory_stats": ("tessera.runtime.memory.buffers", "memory_stats"),
 }
 """Where names live that are no modules. They are imported when they are asked for (PEP 562): torch takes seconds, and
 what only reads traces does without it.

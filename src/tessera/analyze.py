@@ -6,6 +6,7 @@ analyze.stalls(trace="trace.json", group_by="region").plot("stalls.png")
 
 `trace` is a file that a session or another profiler wrote, a folder with the traces of all ranks, a session, or a
 `Trace`. Every analysis prints as a table, gives its rows (`for row in ...`, `to_polars()`) and draws them (`plot`).
+Called as a statement of its own, it prints itself.
 What a machine could not measure is missing with the reason, never guessed.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tessera.doors.copying import CopyBound, copy_bound
+from tessera.doors.tuning.copying import CopyBound, copy_bound
 from tessera.profiling.analyses import advise as _advise
 from tessera.profiling.analyses import collectives as _collectives
 from tessera.profiling.analyses import compare as _compare
@@ -22,6 +23,7 @@ from tessera.profiling.analyses import memory as _memory
 from tessera.profiling.analyses import power as _power
 from tessera.profiling.analyses import roofline as _roofline
 from tessera.profiling.analyses import stalls as _stalls
+from tessera.profiling.analyses.presentation.bare import print_where_bare
 from tessera.profiling.analyses.presentation.result import Analysis
 from tessera.profiling.analyses.roofline import Roofline, RooflinePoint, machine, point_of
 from tessera.profiling.analyses.source import Source, opened
@@ -49,6 +51,9 @@ __all__ = [
 ]
 
 
+_NO_PICTURE = 'picture: none was drawn; .plot("picture.png") draws it'
+
+
 def roofline(
     trace: Source,
     arch: str | None = None,
@@ -74,6 +79,10 @@ def roofline(
         result = _roofline.roofline(found, target)
     if output is not None:
         result.plot(output)
+        picture = f"picture: {output}"
+    else:
+        picture = 'picture: none was drawn; output="roofline.png" draws it'
+    print_where_bare(result, picture)
     return result
 
 
@@ -84,7 +93,9 @@ def stalls(trace: Source, group_by: str = "kernel") -> Analysis:
     Raises ArgumentError (E_ARGUMENT) for another `group_by` and ProfileError (E_PROFILE) for a file that is no trace.
     """
     with opened(trace) as found:
-        return _stalls.stalls(found, group_by)
+        result = _stalls.stalls(found, group_by)
+    print_where_bare(result, _NO_PICTURE)
+    return result
 
 
 def divergence(trace: Source, threshold: float = 0.2) -> Analysis:
@@ -94,7 +105,9 @@ def divergence(trace: Source, threshold: float = 0.2) -> Analysis:
     is no trace.
     """
     with opened(trace) as found:
-        return _divergence.divergence(found, threshold)
+        result = _divergence.divergence(found, threshold)
+    print_where_bare(result, _NO_PICTURE)
+    return result
 
 
 def collectives(trace: Source, min_bytes: int = 0) -> Analysis:
@@ -104,7 +117,9 @@ def collectives(trace: Source, min_bytes: int = 0) -> Analysis:
     Raises ArgumentError (E_ARGUMENT) for a negative size and ProfileError (E_PROFILE) for a file that is no trace.
     """
     with opened(trace) as found:
-        return _collectives.collectives(found, min_bytes)
+        result = _collectives.collectives(found, min_bytes)
+    print_where_bare(result, _NO_PICTURE)
+    return result
 
 
 def memory(trace: Source) -> Analysis:
@@ -113,7 +128,9 @@ def memory(trace: Source) -> Analysis:
     Raises ProfileError (E_PROFILE) for a file that is no trace.
     """
     with opened(trace) as found:
-        return _memory.memory(found)
+        result = _memory.memory(found)
+    print_where_bare(result, _NO_PICTURE)
+    return result
 
 
 def power(trace: Source) -> Analysis:
@@ -122,7 +139,9 @@ def power(trace: Source) -> Analysis:
     Raises ProfileError (E_PROFILE) for a file that is no trace.
     """
     with opened(trace) as found:
-        return _power.power(found)
+        result = _power.power(found)
+    print_where_bare(result, _NO_PICTURE)
+    return result
 
 
 def compare(a: Source, b: Source, confidence: float = 0.95, min_change_pct: float = 1.0) -> Analysis:
@@ -134,7 +153,9 @@ def compare(a: Source, b: Source, confidence: float = 0.95, min_change_pct: floa
     that is no trace.
     """
     with opened(a) as first, opened(b) as second:
-        return _compare.compare(first, second, confidence, min_change_pct)
+        result = _compare.compare(first, second, confidence, min_change_pct)
+    print_where_bare(result, _NO_PICTURE)
+    return result
 
 
 def advise(trace: Source, arch: str | None = None, target: Target | None = None) -> Analysis:
@@ -146,4 +167,6 @@ def advise(trace: Source, arch: str | None = None, target: Target | None = None)
     """
     with opened(trace) as found:
         known = target or (_roofline.target_of(arch) if arch is not None else _roofline.known_target(found))
-        return _advise.advise(found, known)
+        result = _advise.advise(found, known)
+    print_where_bare(result, _NO_PICTURE)
+    return result

@@ -15,8 +15,10 @@ import numpy
 import torch
 
 from tessera import dtypes
-from tessera.doors import arithmetic, creation, einsum, functions, indexing, reductions, selection, shapes, tensors
-from tessera.doors.arithmetic import (
+from tessera.doors import einsum, indexing, reductions, selection
+from tessera.doors.calls.nodes import call, node
+from tessera.doors.elementwise import arithmetic, functions
+from tessera.doors.elementwise.arithmetic import (
     add,
     copysign,
     floor_divide,
@@ -27,19 +29,19 @@ from tessera.doors.arithmetic import (
     remainder,
     where,
 )
-from tessera.doors.arithmetic import div as divide
-from tessera.doors.arithmetic import mul as multiply
-from tessera.doors.arithmetic import sub as subtract
-from tessera.doors.bits import bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor
-from tessera.doors.bits import bitwise_not as bitwise_invert
-from tessera.doors.comparisons import eq as equal
-from tessera.doors.comparisons import ge as greater_equal
-from tessera.doors.comparisons import gt as greater
-from tessera.doors.comparisons import le as less_equal
-from tessera.doors.comparisons import logical_and, logical_not, logical_or, logical_xor
-from tessera.doors.comparisons import lt as less
-from tessera.doors.comparisons import ne as not_equal
-from tessera.doors.functions import (
+from tessera.doors.elementwise.arithmetic import div as divide
+from tessera.doors.elementwise.arithmetic import mul as multiply
+from tessera.doors.elementwise.arithmetic import sub as subtract
+from tessera.doors.elementwise.bits import bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor
+from tessera.doors.elementwise.bits import bitwise_not as bitwise_invert
+from tessera.doors.elementwise.comparisons import eq as equal
+from tessera.doors.elementwise.comparisons import ge as greater_equal
+from tessera.doors.elementwise.comparisons import gt as greater
+from tessera.doors.elementwise.comparisons import le as less_equal
+from tessera.doors.elementwise.comparisons import logical_and, logical_not, logical_or, logical_xor
+from tessera.doors.elementwise.comparisons import lt as less
+from tessera.doors.elementwise.comparisons import ne as not_equal
+from tessera.doors.elementwise.functions import (
     abs,
     ceil,
     cos,
@@ -60,23 +62,39 @@ from tessera.doors.functions import (
     tanh,
     trunc,
 )
-from tessera.doors.functions import neg as negative
+from tessera.doors.elementwise.functions import neg as negative
+from tessera.doors.elementwise.trigonometry import (
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    cosh,
+    hypot,
+    log2,
+    log10,
+    sinh,
+    tan,
+)
 from tessera.doors.indexing import take
-from tessera.doors.nodes import call, node
 from tessera.doors.products import matmul
-from tessera.doors.shapes import broadcast_to, flip, roll, tile
-from tessera.doors.shapes import movedim as moveaxis
-from tessera.doors.shapes import permute as permute_dims
 from tessera.doors.spectral import conj, imag, real
-from tessera.doors.trigonometry import acos, acosh, asin, asinh, atan, atan2, atanh, cosh, hypot, log2, log10, sinh, tan
+from tessera.doors.tensors import conversion as tensors
+from tessera.doors.tensors import creation, parts, shapes
+from tessera.doors.tensors.shapes import broadcast_to, flip, roll, tile
+from tessera.doors.tensors.shapes import movedim as moveaxis
+from tessera.doors.tensors.shapes import permute as permute_dims
 from tessera.dtypes import bool_ as bool
 from tessera.dtypes import complex64, complex128, int8, int32, int64
 from tessera.dtypes import fp32 as float32
 from tessera.dtypes import fp64 as float64
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.handle import Tensor
-from tessera.lazy.promotion import broadcast_shape
+from tessera.lazy.structures.promotion import broadcast_shape
 from tessera.ops.rows.calls import Axis
+from tessera.typing import ArrayLike, DTypeLike
 
 __all__ = [
     "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "argsort", "asarray", "asin", "asinh",
@@ -117,7 +135,7 @@ def _on(x: Tensor, device: object) -> Tensor:
     return x if device is None else x.to(device=device)
 
 
-def asarray(obj: object, /, *, dtype: object = None, device: object = None, copy: object = None) -> Tensor:
+def asarray(obj: object, /, *, dtype: DTypeLike | None = None, device: object = None, copy: object = None) -> Tensor:
     """A tensor of data. Values never change, so that a copy of a tensor may share them."""
     if isinstance(obj, Tensor) or not isinstance(obj, list | tuple):
         made = node(obj) if not isinstance(obj, complex) else tensors.tensor(torch.tensor(obj))
@@ -126,42 +144,46 @@ def asarray(obj: object, /, *, dtype: object = None, device: object = None, copy
     return _on(tensors.tensor(numpy.asarray(obj).tolist(), dtype), device)
 
 
-def from_dlpack(x: object, /, *, device: object = None, copy: object = None) -> Tensor:
+def from_dlpack(x: ArrayLike, /, *, device: object = None, copy: object = None) -> Tensor:
     """A tensor over the memory of another library's."""
     return asarray(x, device=device, copy=copy)
 
 
-def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: object = None, device: object = None) -> Tensor:
+def arange(
+    start: Any, /, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | None = None, device: object = None
+) -> Tensor:
     """The numbers from `start` on, before `stop`."""
     return _on(creation.arange(start, stop, step, dtype), device)
 
 
-def zeros(shape: int | Sequence[int], *, dtype: object = None, device: object = None) -> Tensor:
+def zeros(shape: int | Sequence[int], *, dtype: DTypeLike | None = None, device: object = None) -> Tensor:
     """Zeros, float32 by default."""
     return _on(creation.zeros(shape, dtype), device)
 
 
-def ones(shape: int | Sequence[int], *, dtype: object = None, device: object = None) -> Tensor:
+def ones(shape: int | Sequence[int], *, dtype: DTypeLike | None = None, device: object = None) -> Tensor:
     """Ones, float32 by default."""
     return _on(creation.ones(shape, dtype), device)
 
 
-def full(shape: int | Sequence[int], fill_value: Any, *, dtype: object = None, device: object = None) -> Tensor:
+def full(
+    shape: int | Sequence[int], fill_value: Any, *, dtype: DTypeLike | None = None, device: object = None
+) -> Tensor:
     """One value."""
     return _on(creation.full(shape, fill_value, dtype), device)
 
 
-def zeros_like(x: object, /, *, dtype: object = None, device: object = None) -> Tensor:
+def zeros_like(x: ArrayLike, /, *, dtype: DTypeLike | None = None, device: object = None) -> Tensor:
     """Zeros in the shape of x."""
     return _on(creation.zeros_like(x, dtype), device)
 
 
-def ones_like(x: object, /, *, dtype: object = None, device: object = None) -> Tensor:
+def ones_like(x: ArrayLike, /, *, dtype: DTypeLike | None = None, device: object = None) -> Tensor:
     """Ones in the shape of x."""
     return _on(creation.ones_like(x, dtype), device)
 
 
-def full_like(x: object, /, fill_value: Any, *, dtype: object = None, device: object = None) -> Tensor:
+def full_like(x: ArrayLike, /, fill_value: Any, *, dtype: DTypeLike | None = None, device: object = None) -> Tensor:
     """One value in the shape of x."""
     return _on(creation.full_like(x, fill_value, dtype), device)
 
@@ -171,14 +193,14 @@ empty, empty_like = zeros, zeros_like
 
 
 def eye(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: object = None, device: object = None
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DTypeLike | None = None, device: object = None
 ) -> Tensor:
     """Ones on a diagonal."""
     return _on(creation.eye(n_rows, n_cols, k, dtype), device)
 
 
 def linspace(
-    start: Any, stop: Any, /, num: int, *, dtype: object = None, device: object = None, endpoint: Any = True
+    start: Any, stop: Any, /, num: int, *, dtype: DTypeLike | None = None, device: object = None, endpoint: Any = True
 ) -> Tensor:
     """Numbers at equal distances."""
     return _on(creation.linspace(start, stop, num, endpoint, dtype), device)
@@ -197,7 +219,7 @@ _KINDS: Final = {
 }
 
 
-def astype(x: object, dtype: object, /, *, copy: Any = True, device: object = None) -> Tensor:
+def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: Any = True, device: object = None) -> Tensor:
     """x in another dtype."""
     return _on(node(x).to(dtypes.dtype_of(dtype)), device)
 
@@ -219,7 +241,7 @@ def iinfo(type: Any, /) -> Any:
     return torch.iinfo((type.dtype if isinstance(type, Tensor) else dtypes.dtype_of(type)).torch)
 
 
-def isdtype(dtype: object, kind: Any) -> Any:
+def isdtype(dtype: DTypeLike, kind: Any) -> Any:
     """Whether a dtype is another, of a kind, or one of several."""
     if isinstance(kind, tuple):
         return True in [isdtype(dtype, each) for each in kind]
@@ -249,12 +271,12 @@ def result_type(*arrays_and_dtypes: Any) -> dtypes.DType:
 # -- elementwise ------------------------------------------------------------------------------------------------------
 
 
-def positive(x: object, /) -> Tensor:
+def positive(x: ArrayLike, /) -> Tensor:
     """x itself."""
     return node(x)
 
 
-def sign(x: object, /) -> Tensor:
+def sign(x: ArrayLike, /) -> Tensor:
     """1, 0 or -1 by the sign of an element; NaN of NaN."""
     value = node(x)
     found = functions.sign(value)
@@ -264,28 +286,28 @@ def sign(x: object, /) -> Tensor:
 # -- reductions -------------------------------------------------------------------------------------------------------
 
 
-def sum(x: object, /, *, axis: Axis = None, dtype: object = None, keepdims: Any = False) -> Tensor:
+def sum(x: ArrayLike, /, *, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: Any = False) -> Tensor:
     """The sum along axes, all by default."""
     return reductions.sum(x if dtype is None else astype(x, dtype), axis, keepdims)
 
 
-def prod(x: object, /, *, axis: Axis = None, dtype: object = None, keepdims: Any = False) -> Tensor:
+def prod(x: ArrayLike, /, *, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: Any = False) -> Tensor:
     """The product along axes, all by default."""
     return reductions.prod(x if dtype is None else astype(x, dtype), axis, keepdims)
 
 
-def var(x: object, /, *, axis: Axis = None, correction: float = 0.0, keepdims: Any = False) -> Tensor:
+def var(x: ArrayLike, /, *, axis: Axis = None, correction: float = 0.0, keepdims: Any = False) -> Tensor:
     """The variance along axes, all by default: over n."""
     return reductions.var(x, axis, correction, keepdims)
 
 
-def std(x: object, /, *, axis: Axis = None, correction: float = 0.0, keepdims: Any = False) -> Tensor:
+def std(x: ArrayLike, /, *, axis: Axis = None, correction: float = 0.0, keepdims: Any = False) -> Tensor:
     """The standard deviation along axes, all by default: over n."""
     return reductions.std(x, axis, correction, keepdims)
 
 
 def cumulative_sum(
-    x: object, /, *, axis: int | None = None, dtype: object = None, include_initial: Any = False
+    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: Any = False
 ) -> Tensor:
     """Running sums along an axis, which a tensor of one dimension need not name; with `include_initial` from 0 on."""
     value = node(x) if dtype is None else astype(x, dtype)
@@ -298,23 +320,23 @@ def cumulative_sum(
         return made
     shape = list(made.shape)
     shape[axis] = 1
-    return shapes.concat([creation.zeros(shape, made.dtype), made], axis)
+    return parts.concat([creation.zeros(shape, made.dtype), made], axis)
 
 
 # -- order, search and sets -------------------------------------------------------------------------------------------
 
 
-def sort(x: object, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
+def sort(x: ArrayLike, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
     """The elements along an axis in order."""
     return selection.sort(x, axis, descending)[0]
 
 
-def argsort(x: object, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
+def argsort(x: ArrayLike, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
     """The positions of the elements along an axis in order."""
     return selection.argsort(x, axis, descending)
 
 
-def nonzero(x: object, /) -> tuple[Tensor, ...]:
+def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
     """Where elements are not 0: a row of indices for each dimension. Evaluates x."""
     value = node(x)
     if not value.shape:
@@ -345,7 +367,7 @@ class _UniqueInverse(NamedTuple):
     inverse_indices: Tensor
 
 
-def unique_all(x: object, /) -> _UniqueAll:
+def unique_all(x: ArrayLike, /) -> _UniqueAll:
     """The different elements in order, where each stands first, which each element is, and how often. Evaluates x."""
     found = numpy.unique(node(x).numpy(), return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
     values, first, inverse, counts = found
@@ -353,19 +375,19 @@ def unique_all(x: object, /) -> _UniqueAll:
     return _UniqueAll(*(tensors.tensor(each) for each in (values, first, inverse, counts)))
 
 
-def unique_counts(x: object, /) -> _UniqueCounts:
+def unique_counts(x: ArrayLike, /) -> _UniqueCounts:
     """The different elements in order, and how often each is there. Evaluates x."""
     found = unique_all(x)
     return _UniqueCounts(found.values, found.counts)
 
 
-def unique_inverse(x: object, /) -> _UniqueInverse:
+def unique_inverse(x: ArrayLike, /) -> _UniqueInverse:
     """The different elements in order, and which of them each element is. Evaluates x."""
     found = unique_all(x)
     return _UniqueInverse(found.values, found.inverse_indices)
 
 
-def unique_values(x: object, /) -> Tensor:
+def unique_values(x: ArrayLike, /) -> Tensor:
     """The different elements in order. Evaluates x."""
     return unique_all(x).values
 
@@ -373,7 +395,7 @@ def unique_values(x: object, /) -> Tensor:
 # -- shapes -----------------------------------------------------------------------------------------------------------
 
 
-def broadcast_arrays(*arrays: object) -> list[Tensor]:
+def broadcast_arrays(*arrays: ArrayLike) -> list[Tensor]:
     """Tensors repeated to the shape in which they meet."""
     nodes = [node(each) for each in arrays]
     shape = broadcast_shape([each.shape for each in nodes])
@@ -382,27 +404,27 @@ def broadcast_arrays(*arrays: object) -> list[Tensor]:
     return [broadcast_to(each, shape) for each in nodes]
 
 
-def concat(arrays: Sequence[object], /, *, axis: int | None = 0) -> Tensor:
+def concat(arrays: Sequence[ArrayLike], /, *, axis: int | None = 0) -> Tensor:
     """Tensors joined along an axis; without one all their elements in a row. Dtypes meet."""
     nodes = [node(each) for each in arrays]
     met = result_type(*nodes)
     nodes = [each.to(met) for each in nodes]
-    return shapes.concat([shapes.flatten(each) for each in nodes] if axis is None else nodes, axis or 0)
+    return parts.concat([shapes.flatten(each) for each in nodes] if axis is None else nodes, axis or 0)
 
 
-def stack(arrays: Sequence[object], /, *, axis: int = 0) -> Tensor:
+def stack(arrays: Sequence[ArrayLike], /, *, axis: int = 0) -> Tensor:
     """Tensors of one shape joined along a new axis. Dtypes meet."""
     nodes = [node(each) for each in arrays]
     met = result_type(*nodes)
-    return shapes.stack([each.to(met) for each in nodes], axis)
+    return parts.stack([each.to(met) for each in nodes], axis)
 
 
-def expand_dims(x: object, /, *, axis: int = 0) -> Tensor:
+def expand_dims(x: ArrayLike, /, *, axis: int = 0) -> Tensor:
     """x with a new dimension of extent 1."""
     return shapes.unsqueeze(x, axis)
 
 
-def squeeze(x: object, /, axis: int | Sequence[int]) -> Tensor:
+def squeeze(x: ArrayLike, /, axis: int | Sequence[int]) -> Tensor:
     """x without dimensions, whose extents are 1. Raises ArgumentError (E_ARGUMENT) for others."""
     value = node(x)
     wanted = (axis,) if isinstance(axis, int) else tuple(axis)
@@ -411,35 +433,35 @@ def squeeze(x: object, /, axis: int | Sequence[int]) -> Tensor:
     return shapes.squeeze(value, wanted)
 
 
-def reshape(x: object, /, shape: Sequence[int], *, copy: Any = None) -> Tensor:
+def reshape(x: ArrayLike, /, shape: Sequence[int], *, copy: Any = None) -> Tensor:
     """The same elements under another shape."""
     return shapes.reshape(x, shape)
 
 
-def repeat(x: object, repeats: int, /, *, axis: int | None = None) -> Tensor:
+def repeat(x: ArrayLike, repeats: int, /, *, axis: int | None = None) -> Tensor:
     """x with each element several times in a row."""
     return shapes.repeat_interleave(x, repeats, axis)
 
 
-def clip(x: object, /, min: object = None, max: object = None) -> Tensor:
+def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
     """x within bounds, numbers or tensors; x itself without them."""
     return node(x) if min is None and max is None else arithmetic.clamp(x, min, max)
 
 
 def diff(
-    x: object, /, *, axis: int = -1, n: int = 1, prepend: object | None = None, append: object | None = None
+    x: ArrayLike, /, *, axis: int = -1, n: int = 1, prepend: ArrayLike | None = None, append: ArrayLike | None = None
 ) -> Tensor:
     """The differences of neighbours along an axis, n times, of x between what is set before it and behind it."""
-    parts = [part for part in (prepend, x, append) if part is not None]
-    return shapes.diff(shapes.concat(parts, axis) if len(parts) > 1 else x, n, axis)
+    pieces = [part for part in (prepend, x, append) if part is not None]
+    return shapes.diff(parts.concat(pieces, axis) if len(pieces) > 1 else x, n, axis)
 
 
-def unstack(x: object, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """The parts of x at each place along an axis."""
-    return shapes.unbind(x, axis)
+    return parts.unbind(x, axis)
 
 
-def take_along_axis(x: object, indices: object, /, *, axis: int = -1) -> Tensor:
+def take_along_axis(x: ArrayLike, indices: ArrayLike, /, *, axis: int = -1) -> Tensor:
     """For each index its element along an axis."""
     value, places = node(x), node(indices)
     axis = axis % len(value.shape)
@@ -455,18 +477,18 @@ def take_along_axis(x: object, indices: object, /, *, axis: int = -1) -> Tensor:
 # -- products ---------------------------------------------------------------------------------------------------------
 
 
-def matrix_transpose(x: object, /) -> Tensor:
+def matrix_transpose(x: ArrayLike, /) -> Tensor:
     """x with its last two dimensions exchanged."""
     return node(x).mT
 
 
-def vecdot(x1: object, x2: object, /, *, axis: int = -1) -> Tensor:
+def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Tensor:
     """The sum of products along an axis; of complex numbers with the first ones conjugated."""
     product = multiply(conj(x1), x2)
     return reductions.sum(product, axis).to(product.dtype)
 
 
-def tensordot(x1: object, x2: object, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+def tensordot(x1: ArrayLike, x2: ArrayLike, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """The sum of products over pairs of axes: so many last ones of x1 and first ones of x2, or those given."""
     a, b = node(x1), node(x2)
     if isinstance(axes, int):

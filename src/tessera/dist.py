@@ -15,7 +15,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast as typed
-from typing import overload
+from typing import get_args, overload
 
 import torch
 
@@ -29,31 +29,38 @@ from tessera.doors.collectives import (
     permute,
     reduce_scatter,
 )
-from tessera.doors.shard_map import shard_map
+from tessera.doors.mesh.checkpoints import load, save
+from tessera.doors.mesh.dtensors import from_dtensor, to_dtensor
+from tessera.doors.mesh.pipelines import MicrobatchReduction, Pipeline, scheduled
+from tessera.doors.mesh.shard_map import shard_map
 from tessera.dtypes import SUPPORTED, dtype_of
 from tessera.errors import ArgumentError, DTypeError, MeshError
 from tessera.handle import Tensor
-from tessera.lazy import interning
-from tessera.lazy.conversion import as_node
 from tessera.lazy.devices import is_mesh
 from tessera.lazy.layouts import Layout
-from tessera.lazy.leaf import Placeholder
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.leaves.leaf import Placeholder
 from tessera.lazy.node import joined, leaf_node
-from tessera.lazy.structure import contiguous_strides
-from tessera.sharding import making, values
-from tessera.sharding.communication import communication
-from tessera.sharding.mesh import Mesh
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import contiguous_strides
+from tessera.sharding.exchange.communication import communication
+from tessera.sharding.pipeline.actions import PipelineSchedule
 from tessera.sharding.planner import plan as _planning
 from tessera.sharding.planner.plan import MeshPlan
 from tessera.sharding.planner.traced import StepPlan, plan_step
 from tessera.sharding.planner.transformer import Transformer
-from tessera.sharding.specs import ShardSpec, layout_on
-from tessera.sharding.values import Init
+from tessera.sharding.tensors import making, values
+from tessera.sharding.tensors.mesh import Mesh
+from tessera.sharding.tensors.specs import ShardSpec, layout_on
+from tessera.sharding.tensors.values import Init
+from tessera.typing import DTypeLike
 
 __all__ = [
     "Layout",
     "Mesh",
     "MeshPlan",
+    "Pipeline",
+    "PipelineSchedule",
     "ShardSpec",
     "StepPlan",
     "Transformer",
@@ -65,12 +72,17 @@ __all__ = [
     "communication",
     "constrain",
     "distribute",
+    "from_dtensor",
     "from_local",
+    "load",
     "permute",
+    "pipeline",
     "plan",
     "reduce_scatter",
+    "save",
     "shard_map",
     "tensor",
+    "to_dtensor",
 ]
 
 
@@ -78,7 +90,7 @@ def tensor(
     shape: Iterable[int],
     layout: ShardSpec | Layout | None = None,
     mesh: Mesh | None = None,
-    dtype: object = "fp32",
+    dtype: DTypeLike = "fp32",
     *,
     init: Init = "normal",
     seed: int | None = None,
@@ -144,6 +156,37 @@ def constrain(x: Tensor, layout: ShardSpec | Layout | None) -> Tensor:
     Raises MeshError (E_MESH) for a tensor that lies on no mesh, and for a layout that its mesh does not have.
     """
     return x.reshard(layout)
+
+
+def pipeline(
+    stages: Sequence[Callable[..., object]],
+    mesh: Mesh,
+    axis: str = "pp",
+    *,
+    microbatches: int | None = None,
+    schedule: str | PipelineSchedule = "1f1b",
+    loss: Callable[..., Tensor] | None = None,
+    reduction: MicrobatchReduction = "mean",
+) -> Pipeline:
+    """A training step of a model in stages, each on the devices at one place along an axis of the mesh: `value,
+    gradients = step(weights, batch, *targets)`.
+
+    A stage is a function of its weights and of what the stage before gave (the batch, of the first one): a tensor, or a
+    tuple of tensors. `loss` is a function of what the last stage gives and of the targets. Rank r of p holds the stages
+    r, r + p, r + 2p, ...; several only where `schedule` is "interleaved"; others are "gpipe", "1f1b", "zero-bubble",
+    and a table of one's own. The batch is cut into `microbatches` (without: four times the ranks), each of as many rows
+    of every rank. The value and gradients are the "mean" or the "sum" of those of microbatches.
+
+    Raises MeshError (E_MESH) for an axis that the mesh has not, ArgumentError (E_ARGUMENT) for stages that the ranks
+    cannot share, and for numbers that a schedule is not made for, PipelineError (E_PIPELINE) for a table that breaks a
+    rule.
+    """
+    if axis not in mesh.shape:
+        raise MeshError(f"the mesh has no axis {axis!r}", hints=[f"its axes: {', '.join(mesh.axes)}"])
+    if reduction not in get_args(MicrobatchReduction):
+        raise ArgumentError(f"reduction={reduction!r}", hints=[f"one of {', '.join(get_args(MicrobatchReduction))}"])
+    table = scheduled(len(stages), mesh.shape[axis], microbatches, schedule)
+    return Pipeline(stages, mesh, axis, table, loss, reduction)
 
 
 def _extents(shape: Iterable[int]) -> tuple[int, ...]:

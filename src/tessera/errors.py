@@ -283,6 +283,12 @@ class AttachError(ProfileError):
     code = "E_ATTACH"
 
 
+class CheckpointError(TesseraError, ValueError):
+    """A checkpoint that is not there, cannot be read or written, or holds other tensors than are asked for."""
+
+    code = "E_CHECKPOINT"
+
+
 class JobError(TesseraError, RuntimeError):
     """A job of several ranks cannot be joined, or cannot go on."""
 
@@ -332,15 +338,20 @@ def _user_location(frame: FrameType | None) -> str | None:
     torch is passed over because some of its Python functions call back into Tessera: the user's line is the one that
     called torch.
     """
-    passed_over = _passed_over(getattr(sys.modules.get("torch"), "__file__", None))
     while frame is not None:
-        filename = frame.f_code.co_filename
-        # A dataclass's own functions have no file, but the module of the class.
-        ours = filename == "<string>" and str(frame.f_globals.get("__name__")).startswith(f"{_NAME}.")
-        if not ours and not filename.startswith(passed_over):
-            return f"{filename}:{frame.f_lineno}"
+        if not is_own_frame(frame):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None
+
+
+def is_own_frame(frame: FrameType) -> bool:
+    """Whether a frame is this package's, or of what `user_location` passes over beside it."""
+    filename = frame.f_code.co_filename
+    # A dataclass's own functions have no file, but the module of the class.
+    if filename == "<string>" and str(frame.f_globals.get("__name__")).startswith(f"{_NAME}."):
+        return True
+    return filename.startswith(_passed_over(getattr(sys.modules.get("torch"), "__file__", None)))
 
 
 @functools.cache

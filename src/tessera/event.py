@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from tessera.runtime.streams import Event
+from tessera.runtime.streams.stream import Event
 
 __all__ = ["Event", "create"]
 

@@ -11,36 +11,32 @@ from typing import Any, Final
 
 import torch
 
-from tessera.doors.nodes import call, node, on
+from tessera.doors.calls.nodes import call, node, on
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.ops import oracle
 from tessera.ops.elementwise.row import elementwise
 from tessera.ops.emitter import Emitter
 from tessera.ops.extension import (
-    flops_per_element,
     new_operator,
     no_gradient,
     only_float,
 )
 from tessera.ops.families import FAMILIES as OPERATOR_FAMILIES
-from tessera.ops.record import Operator, bytes_once
-from tessera.ops.window.records import GEOMETRY, window_flops, windows_of
+from tessera.ops.record import Operator
+from tessera.ops.window.records import GEOMETRY, windows_of
 
 __all__ = [
     "FAMILIES",
     "GEOMETRY",
     "Emitter",
     "Operator",
-    "bytes_once",
     "elementwise",
-    "flops_per_element",
     "function",
     "no_gradient",
     "only_float",
     "reference",
     "register",
-    "window_flops",
     "windows_of",
 ]
 

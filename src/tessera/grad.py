@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from tessera.dtypes import DType
-from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
+from tessera.doors.cotangents import input_leaf, pulled_back
+from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.handle import Tensor
-from tessera.lazy.conversion import as_node
-from tessera.lazy.leaf import Leaf
-from tessera.lazy.node import leaf_node
-from tessera.ops.algebra import filled
-from tessera.ops.reverse import pulled_back
-from tessera.sharding.making import zeros_like
-from tessera.sharding.regions.varying import as_varying
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.leaves.leaf import Leaf
 
 __all__ = ["grad", "value_and_grad", "vjp"]
 
@@ -26,29 +21,8 @@ def vjp(output: Tensor, inputs: Sequence[Tensor], cotangent: object = None) -> l
     ArgumentError (E_ARGUMENT) for an input of another library, a pending one, and one that the output reads through a
     view (`x.T` of an evaluated x), DTypeError (E_DTYPE) where output or an input is no floating-point tensor.
     """
-    _refuse_views(output, [_input_leaf(tensor) for tensor in inputs])
-    return _pulled_back(output, inputs, cotangent)
-
-
-def _pulled_back(output: Tensor, inputs: Sequence[Tensor], cotangent: object = None) -> list[Tensor]:
-    wanted = [_input_leaf(tensor) for tensor in inputs]
-    if output.dtype.kind != "float":
-        raise DTypeError(
-            f"the gradient of a tensor of {output.dtype}", hints=["gradients are of floating-point tensors"]
-        )
-    output = cast(Tensor, as_varying(output))
-    by_leaf = pulled_back(output, _cotangent(output, cotangent))
-    parts = [by_leaf.get(leaf) for leaf in wanted]
-    return [
-        _zeros(tensor, leaf) if part is None else _laid_out(part, leaf)
-        for part, tensor, leaf in zip(parts, inputs, wanted, strict=True)
-    ]
-
-
-def _laid_out(part: Tensor, leaf: Leaf) -> Tensor:
-    """A gradient in the layout of what it is by."""
-    layout = leaf.structure.layout
-    return part if layout is None else part.reshard(layout)
+    _refuse_views(output, [input_leaf(tensor) for tensor in inputs])
+    return pulled_back([output], inputs, [cotangent])
 
 
 def grad(function: Callable[..., Tensor], argument: int | Sequence[int] = 0) -> Callable[..., Any]:
@@ -75,7 +49,7 @@ def value_and_grad(
         tensors = list(arguments)
         own: dict[Leaf, Leaf] = {}
         for number in numbers:
-            leaf = _input_leaf(cast(Tensor, as_node(arguments[number])).eval())
+            leaf = input_leaf(cast(Tensor, as_node(arguments[number])).eval())
             watched = _WatchedLeaf(leaf.structure, leaf.address, leaf.owner, leaf.version)
             tensors[number], own[watched] = Tensor((leaf.structure, (watched,))), leaf
         value = function(*tensors, **options)
@@ -84,7 +58,7 @@ def value_and_grad(
                 f"the gradient of a result of shape {value.shape}", hints=["reduce it, or use vjp"]
             )
         # Not `vjp`: views of a watched argument are part of the expression, and what else is read is held still.
-        found = _pulled_back(value, [cast(Tensor, tensors[number]) for number in numbers])
+        found = pulled_back([value], [cast(Tensor, tensors[number]) for number in numbers], [None])
         gradients = [_over(own, gradient) for gradient in found]
         return _over(own, value), gradients[0] if isinstance(argument, int) else tuple(gradients)
 
@@ -113,36 +87,3 @@ def _refuse_views(output: Tensor, wanted: Sequence[Leaf]) -> None:
                 f"the output reads a view of shape {leaf.shape} of an input, which gradients do not follow",
                 hints=["take the gradient of a function of the input: grad(function)(x)"],
             )
-
-
-def _input_leaf(tensor: Tensor) -> Leaf:
-    if not isinstance(tensor, Tensor):
-        raise ArgumentError(
-            f"the gradient by a {type(tensor).__module__}.{type(tensor).__name__}",
-            hints=["make it x = op.tensor(x) before it is used", "or take grad(function)(x)"],
-        )
-    structure, leaves = tensor.state
-    if structure.kind != "buffer":
-        raise ArgumentError("the gradient by a pending tensor", hints=["evaluate it before it is used: x.eval()"])
-    if structure.dtype.kind != "float":
-        raise DTypeError(f"the gradient by a tensor of {structure.dtype}", hints=["cast it to fp32 first"])
-    return leaves[0]
-
-
-def _zeros(tensor: Tensor, leaf: Leaf) -> Tensor:
-    if leaf.structure.layout is not None:
-        return cast(Tensor, leaf_node(zeros_like(leaf)))
-    return cast(Tensor, filled(0, tensor))
-
-
-def _cotangent(output: Tensor, cotangent: object) -> Tensor:
-    if cotangent is None:
-        return cast(Tensor, filled(1, output))
-    given = cast(Tensor, as_node(cotangent))
-    if given.shape != output.shape:
-        raise ShapeMismatchError(f"a cotangent of shape {given.shape} for an output of shape {output.shape}")
-    return _in_dtype(given, output.dtype)
-
-
-def _in_dtype(tensor: Tensor, dtype: DType) -> Tensor:
-    return tensor if tensor.dtype is dtype else tensor.to(dtype)

@@ -23,7 +23,7 @@ from tessera.handle import Tensor
 from tessera.lazy.devices import is_mesh
 from tessera.profiling.session.starting import session
 from tessera.profiling.tiles.tile_profile import TileProfile, TileRow
-from tessera.sharding.tensors import program_of
+from tessera.sharding.tensors.properties import program_of
 
 if TYPE_CHECKING:
     from tessera.compiler.device.timing import Timing

@@ -20,30 +20,30 @@ from tessera.errors import (
     ValueControlFlowError,
 )
 from tessera.lazy import evaluation
-from tessera.lazy.conversion import NotATensorError, beside
 from tessera.lazy.devices import CPU, INTERPRETER, check_device, is_cpu_memory, is_mesh, torch_device
-from tessera.lazy.export import exported, to_torch
 from tessera.lazy.issuing import issue
 from tessera.lazy.layouts import Layout
-from tessera.lazy.leaf import Placeholder
+from tessera.lazy.leaves.conversion import NotATensorError, beside
+from tessera.lazy.leaves.export import exported, to_torch
+from tessera.lazy.leaves.leaf import Placeholder
+from tessera.lazy.leaves.sources import from_torch
+from tessera.lazy.leaves.transfer import on_device
 from tessera.lazy.node import leaf_node, use_node_class
 from tessera.lazy.policy import is_current
-from tessera.lazy.printing import expression
-from tessera.lazy.sources import from_torch
-from tessera.lazy.structure import Shape, contiguous_strides
-from tessera.lazy.transfer import on_device
+from tessera.lazy.structures.printing import expression
+from tessera.lazy.structures.structure import Shape, contiguous_strides
 from tessera.ops import OPERATORS, pins
 from tessera.ops.algebra import Algebra, call
 from tessera.ops.contraction import calls as products
 from tessera.ops.methods import Methods
 from tessera.ops.outputs import evaluate_into, issue_into
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 from tessera.scheduling.language.schedule import KnobValue, Schedule
-from tessera.sharding import tensors
-from tessera.sharding.mesh import Mesh
-from tessera.sharding.specs import ShardSpec
+from tessera.sharding.tensors import properties as tensors
+from tessera.sharding.tensors.mesh import Mesh
+from tessera.sharding.tensors.specs import ShardSpec
 
-if TYPE_CHECKING:  # what the doors add, as `doors/methods.py` says
+if TYPE_CHECKING:  # what the doors add, as `doors/protocols/methods.py` says
     from tessera.methods import OperatorMethods
 else:
     OperatorMethods = Methods

@@ -16,8 +16,8 @@ import torch
 
 from tessera.dtypes import dtype_of
 from tessera.errors import ArgumentError
-from tessera.runtime.copies import Array, Copy, Direction, PageableMemoryWarning, copy_async, pinned_tensor
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.copies import Array, Copy, Direction, PageableMemoryWarning, copy_async, pinned_tensor
+from tessera.runtime.streams.stream import Stream
 
 __all__ = ["Copy", "Direction", "PageableMemoryWarning", "async_", "pin", "pinned"]
 

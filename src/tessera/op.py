@@ -19,9 +19,12 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from tessera import array_api as _array_api  # noqa: F401 - gives tensors `__array_namespace__`
 from tessera import extend as _extend
 from tessera.compiler.trace.tracing import kernel
-from tessera.doors import methods as _methods  # noqa: F401 - gives tensors the methods that are functions here
-from tessera.doors import numpy_functions as _numpy_functions  # noqa: F401 - gives tensors NumPy's protocols
-from tessera.doors.arithmetic import (
+from tessera.doors.attention import flash_attention
+from tessera.doors.collectives import all_reduce
+from tessera.doors.convolution import conv2d
+from tessera.doors.einsum import einsum
+from tessera.doors.elementwise.activations import elu, gelu, hardswish, leaky_relu, relu, silu, softplus
+from tessera.doors.elementwise.arithmetic import (
     add,
     clamp,
     clip,
@@ -38,8 +41,7 @@ from tessera.doors.arithmetic import (
     sub,
     where,
 )
-from tessera.doors.attention import flash_attention
-from tessera.doors.bits import (
+from tessera.doors.elementwise.bits import (
     bitwise_and,
     bitwise_left_shift,
     bitwise_not,
@@ -47,64 +49,68 @@ from tessera.doors.bits import (
     bitwise_right_shift,
     bitwise_xor,
 )
-from tessera.doors.collectives import all_reduce
-from tessera.doors.comparisons import eq, ge, gt, le, logical_and, logical_not, logical_or, logical_xor, lt, ne
-from tessera.doors.convolution import conv2d
-from tessera.doors.creation import (
-    arange,
-    eye,
-    full,
-    full_like,
-    linspace,
-    meshgrid,
-    ones,
-    ones_like,
-    tril,
-    triu,
-    zeros,
-    zeros_like,
+from tessera.doors.elementwise.comparisons import (
+    eq,
+    ge,
+    gt,
+    le,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    lt,
+    ne,
 )
-from tessera.doors.einsum import einsum
-from tessera.doors.flow import cond, map, scan, while_loop
-from tessera.doors.functions import (
+from tessera.doors.elementwise.functions import (
     abs,
     ceil,
     cos,
-    elu,
     erf,
     exp,
     expm1,
     floor,
-    gelu,
-    hardswish,
     isfinite,
     isinf,
     isnan,
-    leaky_relu,
     log,
     log1p,
     nan_to_num,
     neg,
     reciprocal,
-    relu,
     round,
     rsqrt,
     sigmoid,
     sign,
     signbit,
-    silu,
     sin,
-    softplus,
     sqrt,
     square,
     tanh,
     trunc,
 )
+from tessera.doors.elementwise.trigonometry import (
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    cosh,
+    exp2,
+    hypot,
+    log2,
+    log10,
+    sinh,
+    tan,
+)
+from tessera.doors.flow.loops import cond, map, scan, while_loop
 from tessera.doors.indexing import embedding, gather, index_copy, index_select, one_hot, scatter_add, take
 from tessera.doors.losses import cross_entropy
 from tessera.doors.normalizations import layer_norm, log_softmax, rms_norm, softmax
 from tessera.doors.products import constant, gemm, int8_linear, matmul, quantize
-from tessera.doors.random import dropout, rand, randint, randn
+from tessera.doors.protocols import methods as _methods  # noqa: F401 - gives tensors the methods that are functions here
+from tessera.doors.protocols import numpy_functions as _numpy_functions  # noqa: F401 - gives tensors NumPy's protocols
 from tessera.doors.reductions import (
     all,
     any,
@@ -122,30 +128,6 @@ from tessera.doors.reductions import (
 )
 from tessera.doors.rotary import rope
 from tessera.doors.selection import argsort, cumsum, sort, topk
-from tessera.doors.shapes import (
-    broadcast_to,
-    chunk,
-    concat,
-    diagonal,
-    diff,
-    flatten,
-    flip,
-    movedim,
-    pad,
-    permute,
-    repeat_interleave,
-    reshape,
-    roll,
-    split,
-    squeeze,
-    stack,
-    swapaxes,
-    tile,
-    trace,
-    transpose,
-    unbind,
-    unsqueeze,
-)
 from tessera.doors.spectral import (
     complex,
     conj,
@@ -161,24 +143,43 @@ from tessera.doors.spectral import (
     rfft2,
     spectral_conv,
 )
-from tessera.doors.tensors import cast, tensor
-from tessera.doors.trigonometry import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    cosh,
-    exp2,
-    hypot,
-    log2,
-    log10,
-    sinh,
-    tan,
+from tessera.doors.tensors.conversion import cast, tensor
+from tessera.doors.tensors.creation import (
+    arange,
+    eye,
+    full,
+    full_like,
+    linspace,
+    meshgrid,
+    ones,
+    ones_like,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
 )
-from tessera.doors.tuned import autotune
+from tessera.doors.tensors.parts import chunk, concat, split, stack, unbind
+from tessera.doors.tensors.random import dropout, rand, randint, randn
+from tessera.doors.tensors.shapes import (
+    broadcast_to,
+    diagonal,
+    diff,
+    flatten,
+    flip,
+    movedim,
+    pad,
+    permute,
+    repeat_interleave,
+    reshape,
+    roll,
+    squeeze,
+    swapaxes,
+    tile,
+    trace,
+    transpose,
+    unsqueeze,
+)
+from tessera.doors.tuning.tuned import autotune
 from tessera.doors.windows import avg_pool2d, batch_norm, depthwise_conv2d, max_pool2d
 from tessera.handle import Tensor as _Tensor
 from tessera.integrations.torch import autograd as _autograd  # noqa: F401 - installs what evaluates what torch follows

@@ -13,6 +13,6 @@ another, and give the space that it has by then. `@op.autotune(...)` says the sa
 
 from __future__ import annotations
 
-from tessera.doors.spaces import SearchSpace, autotune, search_space
+from tessera.doors.tuning.spaces import SearchSpace, autotune, search_space
 
 __all__ = ["SearchSpace", "autotune", "search_space"]

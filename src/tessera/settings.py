@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.errors import ArgumentError
-from tessera.private import own_folder
+from tessera.system.private import own_folder
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SWITCH = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
@@ -133,6 +133,12 @@ class Settings:
     interpreter_target: str = field(
         default="sm90",
         metadata=_variable("TESSERA_INTERPRETER_TARGET", str.strip, 'GPU that the device "interpreter" stands for'),
+    )
+    traceback: str = field(
+        default="short",
+        metadata=_variable(
+            "TESSERA_TRACEBACK", _one_of("short", "full"), "whether tracebacks of errors show Tessera's own frames"
+        ),
     )
     profile_records: int = field(
         default=65_536, metadata=_variable("TESSERA_PROFILE_RECORDS", _count, "records in the profiler's ring buffer")

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from tessera.lazy.devices import check_device
-from tessera.runtime.streams import Stream, Sync
+from tessera.runtime.streams.stream import Stream, Sync
 
 __all__ = ["Stream", "Sync", "create"]
 

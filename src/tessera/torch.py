@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from tessera.integrations.torch.artefacts.writing import aot_compile
     from tessera.integrations.torch.backend import backend
     from tessera.integrations.torch.explanation import Explanation, explain
-    from tessera.integrations.torch.graph import Fallback
+    from tessera.integrations.torch.graphs.graph import Fallback
     from tessera.integrations.torch.library import custom_op
-    from tessera.integrations.torch.partition import BackendWarning
+    from tessera.integrations.torch.partitions.partition import BackendWarning
     from tessera.integrations.torch.warming_up import warmup
 
 __all__ = [
@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "BackendWarning": "partition",
+    "BackendWarning": "partitions.partition",
     "Explanation": "explanation",
-    "Fallback": "graph",
+    "Fallback": "graphs.graph",
     "LoadedProgram": "artefacts.loading",
     "aot_compile": "artefacts.writing",
     "backend": "backend",

@@ -27,10 +27,10 @@ from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.graph.program import Program
 from tessera.compiler.graph.programs import Programs
 from tessera.handle import Tensor
-from tessera.ir.tile import find_kernel
-from tessera.lazy.leaf import Leaf
-from tessera.lazy.structure import Structure
-from tessera.lazy.symbolic import symbolic_form
+from tessera.ir.tile.operations import find_kernel
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.structures.structure import Structure
+from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.rewrite.passes import ALL_IDIOMS, graph_passes
 from tessera.target import Target
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.docs.snippets import ROOT, run_all, snippets
 
-PAGES = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if snippets(path)]
+PAGES = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if snippets(path)]
 LISTINGS = {"architecture.md"}
 """Pages whose snippets are excerpts of interfaces, not programs."""
 

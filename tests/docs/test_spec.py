@@ -12,6 +12,7 @@ import torch
 
 from tessera import Tensor, autotune, dist, grad, graph, memcpy, op, profile, schedule, stream
 from tessera.compiler.explain.inspection import choices_of
+from tessera.typing import ArrayLike
 from tests.docs.snippets import SPEC, run_all, snippets
 
 PROFILING = snippets(SPEC / "000_profiling_and_autotuning.md")
@@ -71,7 +72,7 @@ def test_4_3_a_kernel_tunes_at_its_first_call_and_its_schedule_travels(tmp_path:
 
 def test_4_5_a_depthwise_convolution_is_tuned_in_the_space_that_is_asked_for() -> None:
     @op.kernel
-    def depthwise(image: object, weight: object) -> Tensor:
+    def depthwise(image: ArrayLike, weight: ArrayLike) -> Tensor:
         return op.depthwise_conv2d(image, weight, padding=1)
 
     run_all(AUTOTUNING[1:], {"schedule": schedule})

@@ -1,4 +1,4 @@
-"""The analyses of the profiling guide, as they are written there; 8.4 also in tests/unit/collectives, on two ranks."""
+"""The analyses of the profiling guide as they are written there; tests/unit/sharding/exchange has 8.4 on two ranks."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Program:
         """Has it end in order; its exit status."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        return self.process.wait(20)
+        return self.process.wait(120)
 
     def socket(self) -> Path | None:
         """Where it listens."""

@@ -16,7 +16,7 @@ from tessera import Tensor, op, target
 from tessera.backend.llvm import LLVMBackend
 from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import DeviceCompiler
-from tessera.lazy import interning, symbolic
+from tessera.lazy.structures import interning, symbolic
 from tests import forked
 from tests.docs.snippets import ROOT
 

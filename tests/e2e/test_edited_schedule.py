@@ -8,13 +8,14 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy
 import pytest
 import torch
 
-from tessera import op
+from tessera import Tensor, op
 from tessera.cli.main import main
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -113,6 +114,63 @@ def test_opt_and_run_in_a_pipe(files: Files) -> None:
     ran = subprocess.run(["sh", "-c", line], capture_output=True, env=environment, check=True)
     first = torch.minimum(files.a @ files.b + files.bias, torch.zeros(()))[0, 0]
     assert f"output 0: f32[{M}x{N}] = {first:.4g}"[:-1] in ran.stdout.decode()
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+QUERIES, KEYS, IMAGE = drawn(64, 32), drawn(64, 32), drawn(3, 9, 9)
+SCALE = 32**-0.5
+WEIGHTS = torch.exp(QUERIES - QUERIES.amax(-1, keepdim=True))
+
+
+def attended() -> torch.Tensor:
+    hidden = torch.ones(64, 64).tril() == 0
+    return torch.softmax((QUERIES @ KEYS.T * SCALE).masked_fill(hidden, -torch.inf), -1) @ KEYS
+
+
+FAMILIES: dict[str, tuple[Callable[[], Tensor], list[torch.Tensor | float], tuple[str, str], torch.Tensor]] = {
+    "rows": (
+        lambda: op.softmax(QUERIES),
+        [QUERIES],
+        ("schedule.mul", "schedule.add"),
+        WEIGHTS + 1 / WEIGHTS.sum(-1, keepdim=True),
+    ),
+    "columns": (lambda: op.sum(KEYS, 0), [KEYS], ('kind = "add"', 'kind = "max"'), KEYS.amax(0)),
+    "windows": (
+        lambda: op.max_pool2d(IMAGE[None], 3, stride=2),
+        [IMAGE],
+        ('kind = "max"', 'kind = "min"'),
+        -torch.nn.functional.max_pool2d(-IMAGE, 3, 2),
+    ),
+    "attention": (
+        lambda: op.flash_attention(QUERIES, KEYS, KEYS),
+        [QUERIES, KEYS, KEYS.T, SCALE],
+        ("causal = false", "causal = true"),
+        attended(),
+    ),
+}
+"""An expression, the arguments of its kernel but the result, an edit, and what it computes then."""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels_of_other_families_compute_what_an_edit_says(family: str, tmp_path: Path) -> None:
+    build, operands, (before, after), expected = FAMILIES[family]
+    text = build().inspect("schedule")
+    assert before in text, text
+    (tmp_path / "schedule.mlir").write_text(text.replace(before, after))
+    told = []
+    for number, operand in enumerate(operands):
+        if isinstance(operand, torch.Tensor):
+            numpy.save(tmp_path / f"{number}.npy", operand.numpy())
+        told.append(f"-a{tmp_path / f'{number}.npy'}" if isinstance(operand, torch.Tensor) else f"-a{operand}")
+    compiled, result = tmp_path / "kernel", tmp_path / "y.npy"
+    emitted = ("--pass-pipeline=lower-schedule", "--emit=object", "-o", str(compiled))
+    assert tessera("opt", str(tmp_path / "schedule.mlir"), *emitted) == 0
+    shape = "x".join(map(str, expected.shape))
+    assert tessera("run", str(compiled), *told, f"-a{shape}", "-o", str(result)) == 0
+    torch.testing.assert_close(torch.from_numpy(numpy.load(result)), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_mistake_is_told_with_its_line(files: Files, capsys: pytest.CaptureFixture[str]) -> None:

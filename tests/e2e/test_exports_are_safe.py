@@ -12,7 +12,7 @@ import torch
 from tessera import op, stream
 from tessera.errors import ArgumentError, InputMutatedError
 from tessera.handle import Tensor
-from tessera.runtime.buffers import memory_stats
+from tessera.runtime.memory.buffers import memory_stats
 
 
 def _result(size: int = 3) -> Tensor:

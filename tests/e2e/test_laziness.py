@@ -15,8 +15,8 @@ import tessera
 from tessera import Tensor, numerics, op, settings
 from tessera.compiler import pipeline
 from tessera.errors import InPlaceError, InputMutatedError, MemoryLimitError
-from tessera.lazy import interning
-from tessera.runtime.plan import BoundPlan
+from tessera.lazy.structures import interning
+from tessera.runtime.plans.plan import BoundPlan
 
 
 def test_nothing_runs_before_a_value_is_asked_for() -> None:

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 import tessera
 from tessera import Tensor, op
-from tessera.runtime import buffers
+from tessera.runtime.memory import buffers
 
 SLACK = 2 * buffers.SLAB_BYTES
 """Small blocks come from slabs, which are counted whole."""

@@ -65,11 +65,11 @@ def meanwhile(what: Callable[[], object]) -> Iterator[None]:
     with ThreadPoolExecutor(1) as pool:
         doing = pool.submit(what)
         yield
-        doing.result(30)
+        doing.result(120)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -351,10 +351,10 @@ def test_top_goes_on_until_ctrl_c(prof: Command, program: Program) -> None:
 
 COUNTED = """
 from tessera import dtypes, profile
-from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.leaves.leaf import scalar_leaf
 from tessera.profiling.session import replay
-from tests.unit.device.fake import FakeDriver
-from tests.unit.device.test_plan import leaf, plan
+from tests.unit.runtime.devices.fake import FakeDriver
+from tests.unit.runtime.plans.test_device_plan import leaf, plan
 
 TOLD = [{"l2_hit_rate": 0.25, "duration_ns": 3000.0}, {"l2_hit_rate": 0.5, "duration_ns": 1500.0}]
 

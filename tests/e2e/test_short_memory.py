@@ -17,7 +17,7 @@ from torch.nn import functional
 import tessera
 from tessera import Tensor, op
 from tessera.errors import MemoryLimitError
-from tessera.runtime.buffers import Allocator
+from tessera.runtime.memory.buffers import Allocator
 
 MOST = 40
 """More allocations than any plan here makes."""

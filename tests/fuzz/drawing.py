@@ -10,7 +10,7 @@ import torch
 
 from tessera.dtypes import COMPLEX, SUPPORTED, DType, dtype_of, fp32, fp64
 from tessera.errors import TesseraError
-from tessera.lazy.conversion import as_node
+from tessera.lazy.leaves.conversion import as_node
 from tessera.lazy.node import joined
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call

@@ -11,7 +11,7 @@ import torch
 from tessera import grad, op
 from tessera.dtypes import dtype_of, fp64
 from tessera.errors import ArgumentError
-from tessera.lazy.conversion import as_node
+from tessera.lazy.leaves.conversion import as_node
 from tests.fuzz.contents import fill, viewed
 from tests.fuzz.oracle import RUNS, Expected, Noise, spread_of, values_of, widened
 from tests.fuzz.program import Input, Number, Program, number, stepped

@@ -17,7 +17,7 @@ from tessera.backend.llvm import LLVMBackend
 from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.dtypes import dtype_of
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.target import Target
 
 _ABI = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)

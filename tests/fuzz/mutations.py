@@ -58,7 +58,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a liveness interval: temporaries end one step early",
-        "runtime/liveness.py",
+        "runtime/memory/liveness.py",
         "steps = range(lifetime.first, lifetime.last + 1)",
         "steps = range(lifetime.first, max(lifetime.first + 1, lifetime.last))",
     ),
@@ -94,7 +94,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a stale plan: buffers of other strides are taken for the same",
-        "lazy/interning.py",
+        "lazy/structures/interning.py",
         'key = ("buffer", shape, canonical, dtype, device, frozen)',
         'key = ("buffer", shape, dtype, device, frozen)',
     ),

@@ -152,7 +152,7 @@ def _computed(
         operands = [_without_overflow(value, kind, instead) for value, kind in zip(operands, kinds, strict=True)]
     if noise is not None and not exact and not (known and step.operator in _EXACTLY):
         operands = [noise.moved(value, kind) for value, kind in zip(operands, kinds, strict=True)]
-        if record.joint:  # which of equal elements comes first is nobody's promise
+        if any(name.endswith("_indices") for name in record.joint):  # which of equal elements comes first, nobody says
             if kinds[0].kind != "float" and step.operator == record.joint[0]:
                 noise = None
             else:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
 from tessera.dtypes import DType, dtype_of
-from tessera.lazy.building import apply
-from tessera.lazy.leaf import Leaf, scalar_leaf
+from tessera.lazy.leaves.leaf import Leaf, scalar_leaf
 from tessera.lazy.node import Node, leaf_node
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.building import apply
+from tessera.lazy.structures.structure import Structure
 from tessera.ops import OPERATORS
 from tessera.ops.algebra import literal
 

@@ -130,7 +130,7 @@ def snippet(program: Program) -> str:
     """A Python program that computes the results and prints them beside those of the references in float64."""
     lines = [
         "from tessera import op",
-        "from tessera.lazy.conversion import as_node",
+        "from tessera.lazy.leaves.conversion import as_node",
         "from tessera.ops import oracle",
         "from tessera.ops.algebra import call, literal",
         "from tests.fuzz.contents import placed, viewed",

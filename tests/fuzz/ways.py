@@ -16,9 +16,9 @@ from tessera.compiler import pipeline, planning
 from tessera.dtypes import dtype_of
 from tessera.errors import InputMutatedError
 from tessera.handle import Tensor
-from tessera.lazy import interning, symbolic
-from tessera.lazy.conversion import as_node
 from tessera.lazy.evaluation import evaluate
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.structures import interning, symbolic
 from tessera.ops import OPERATORS
 from tessera.rewrite.passes import graph_passes
 from tests.fuzz.contents import placed, viewed

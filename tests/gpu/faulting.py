@@ -8,7 +8,7 @@ import sys
 import torch
 
 from tessera.errors import DeviceFaultError
-from tessera.runtime.device import driver_of
+from tessera.runtime.devices.device import driver_of
 from tests.unit.runtime.cuda.offline_kernels import compile_source
 
 

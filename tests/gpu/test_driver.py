@@ -13,7 +13,7 @@ import torch
 
 from tessera.errors import ArgumentError, MemoryLimitError, UnsupportedTargetError
 from tessera.runtime.cuda import CudaDriver
-from tessera.runtime.device import LaunchOf, driver_of
+from tessera.runtime.devices.device import LaunchOf, driver_of
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measure.checking import FullReference, check_output
 from tessera.tuning.measure.measurement import Effort, SubprocessMeasurer

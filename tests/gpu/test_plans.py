@@ -13,7 +13,7 @@ from tessera.compiler import pipeline
 from tessera.errors import DeviceError, MemoryLimitError
 from tessera.handle import Tensor
 from tessera.ops import oracle
-from tessera.runtime.gpu_plan import DevicePlan
+from tessera.runtime.plans.gpu_plan import DevicePlan
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 

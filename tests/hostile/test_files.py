@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tessera import profile, settings
-from tessera.backend.llvm.library import cached_library
-from tessera.backend.llvm.objects import CacheUnwritableWarning, ObjectCache
+from tessera.backend.llvm.machine_code.library import cached_library
+from tessera.backend.llvm.machine_code.objects import CacheUnwritableWarning, ObjectCache
 from tessera.errors import ProfileError
-from tessera.files import append_lines, write_atomically
-from tessera.private import PrivateFolder
 from tessera.profiling.export.output import exported
+from tessera.system.files import append_lines, write_atomically
+from tessera.system.private import PrivateFolder
 from tessera.target.ceilings import read_ceilings
 from tessera.tuning.store.database import CacheWarning, TuningDatabase
 from tests.hostile.test_objects import GENUINE, cached, kernel  # noqa: F401

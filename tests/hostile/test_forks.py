@@ -47,8 +47,8 @@ assert status == 0, os.waitstatus_to_exitcode(status)
     [
         "tessera.compiler.pipeline",
         "tessera.compiler.tune.tuning",
-        "tessera.backend.llvm.engine",
-        "tessera.backend.llvm.kernel",
+        "tessera.backend.llvm.machine_code.engine",
+        "tessera.backend.llvm.emission.kernel",
         "llvmlite.binding",
         "xdsl.ir",
     ],

@@ -16,16 +16,16 @@ import torch
 from tessera import settings
 from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import LLVMBackend
-from tessera.backend.llvm.library import cached_library, compile_text
-from tessera.backend.llvm.objects import CacheUnwritableWarning, ObjectCache
+from tessera.backend.llvm.machine_code.library import cached_library, compile_text
+from tessera.backend.llvm.machine_code.objects import CacheUnwritableWarning, ObjectCache
 from tessera.errors import CacheUntrustedError
 from tessera.ir.parsing import parse
-from tessera.private import CacheRefusedWarning, PrivateFolder
-from tessera.runtime.calling import call
+from tessera.runtime.plans.calling import call
+from tessera.system.private import CacheRefusedWarning, PrivateFolder
 from tessera.target import detect
 from tests import forked
 from tests.hostile.users import COLLEAGUE, KINDS, STRANGER, as_user, give, needs_root, put, umask
-from tests.unit.backend.test_objects import MODULE, TEXT
+from tests.unit.backend.llvm.test_objects import MODULE, TEXT
 
 GENUINE = "define i64 @answer() {\n  ret i64 42\n}\n"
 PLANTED = "define i64 @answer() {\n  ret i64 666\n}\n"

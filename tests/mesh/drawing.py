@@ -16,9 +16,9 @@ import torch
 from tessera import dist, op
 from tessera.dtypes import COMPLEX, DType, bool_, fp64, int64
 from tessera.errors import TesseraError
-from tessera.lazy.building import apply
-from tessera.lazy.conversion import as_node
-from tessera.lazy.structure import Shape
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.structures.building import apply
+from tessera.lazy.structures.structure import Shape
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.applications.rule import Application, WantedOperand
 from tests.mesh.references import value_of

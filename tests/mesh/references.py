@@ -12,10 +12,10 @@ import torch
 
 from tessera.lazy import evaluation
 from tessera.lazy.devices import is_mesh
-from tessera.lazy.export import to_torch
+from tessera.lazy.leaves.export import to_torch
+from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import Node
-from tessera.lazy.sources import from_torch
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.structure import Structure
 from tessera.ops import OPERATORS, Operator
 from tessera.sharding.execution import ShardedPlan
 

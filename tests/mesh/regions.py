@@ -12,7 +12,7 @@ import torch
 
 from tessera import Tensor, dist, grad, op
 from tessera.lazy.layouts import MeshShape
-from tessera.sharding.specs import layout_on
+from tessera.sharding.tensors.specs import layout_on
 
 Parts = list[torch.Tensor]
 ROWS, COLUMNS = dist.ShardSpec((0,), ("x",)), dist.ShardSpec((1,), ("x",))

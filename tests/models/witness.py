@@ -10,7 +10,7 @@ import torch
 from tessera import grad, op
 from tessera.dtypes import DType
 from tessera.handle import Tensor
-from tessera.lazy.building import apply
+from tessera.lazy.structures.building import apply
 from tessera.ops import OPERATORS
 from tests.property.checking import evaluated, evaluated_together
 

@@ -10,8 +10,8 @@ from tessera.dtypes import DType
 from tessera.handle import Tensor
 from tessera.lazy.node import joined
 from tessera.ops import oracle
-from tessera.runtime import buffers
-from tessera.runtime.plan import BoundPlan
+from tessera.runtime.memory import buffers
+from tessera.runtime.plans.plan import BoundPlan
 
 RELATIVE = {"fp64": 1e-13, "fp32": 2e-6, "fp16": 2.0**-10, "bf16": 2.0**-7, "fp8_e4m3": 2.0**-3, "fp8_e5m2": 2.0**-2}
 """The error of one operator by the dtype of its result: a few units in the last place."""

@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 import torch
 from hypothesis import strategies as st
 
-from tessera.dtypes import DType
+from tessera.dtypes import DType, accumulator
 from tessera.handle import Tensor
-from tessera.lazy.conversion import as_node
-from tessera.ops import Operator
+from tessera.lazy.leaves.conversion import as_node
+from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
+from tessera.ops.attention.saved import BACKWARD, FORWARD
 from tests.property.operands import LAYOUTS, Shape, filled, laid_out, shapes
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
@@ -176,6 +177,24 @@ def _of_meshes(draw: Draw, record: Operator, dtype: DType) -> Case:
     return Case(call(record.name, as_node(_matrix(draw, dtype))))
 
 
+def _saved_attention(draw: Draw, record: Operator, dtype: DType) -> Case:
+    """Attention that is trained, with and without what is added to scores."""
+    batch, heads, size = draw(st.integers(0, 3)), draw(st.integers(0, 5)), draw(st.integers(1, 40))
+    queries, keys = draw(st.integers(1, 40)), draw(st.integers(1, 40))
+    of_queries, of_keys = (batch, queries, heads, size), (batch, keys, heads, size)
+    attributes = {"causal": draw(st.booleans()), "scale": 0.5}
+    q, k, v = (_ordinary(draw, dtype, shape) for shape in (of_queries, of_keys, of_keys))
+    added = [_ordinary(draw, dtype, (1, heads, queries, keys))] if draw(st.booleans()) else []
+    operands = [q, k, v]
+    if record.name not in FORWARD:
+        wide = [each.double() for each in (q, k, v, *added)]
+        means, logarithms = (OPERATORS[name].reference(*wide, **attributes) for name in FORWARD)
+        sums = accumulator(dtype).torch
+        operands = [_ordinary(draw, dtype, of_queries), q, k, v, means.to(dtype.torch), logarithms.to(sums)]
+    tensor = call(record.name, *map(as_node, (*operands, *added)), **attributes)
+    return Case(tensor, 8.0 * size**2)  # of products of products
+
+
 LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
     "cumsum": _cumsum,
     "topk_values": _topk,
@@ -196,4 +215,5 @@ LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
     "constrain": _of_meshes,
     "across": _of_meshes,
     "shard_map": _of_meshes,
+    **dict.fromkeys((*FORWARD, *BACKWARD), _saved_attention),
 }

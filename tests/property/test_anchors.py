@@ -14,9 +14,9 @@ from xdsl.utils.test_value import create_ssa_value
 
 from tessera.dtypes import COMPLEX, DType, dtype_of
 from tessera.errors import ArgumentError, ShapeMismatchError
-from tessera.ir.anchor import AnchorError, ExtentClasses
+from tessera.ir.anchors.anchor import AnchorError, ExtentClasses
 from tessera.ir.attributes import ELEMENT_TYPES, tensor_type
-from tessera.ir.graph import GraphOperation, create
+from tessera.ir.graph.operations import GraphOperation, create
 from tessera.ops import OPERATORS, Operator
 
 

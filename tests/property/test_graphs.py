@@ -16,8 +16,8 @@ from tessera.compiler import pipeline, planning
 from tessera.dtypes import DType, fp32, fp64
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
-from tessera.lazy import interning, symbolic
-from tessera.lazy.conversion import as_node
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.structures import interning, symbolic
 from tessera.ops import OPERATORS
 from tessera.rewrite.passes import graph_passes
 from tests.property.checking import evaluated, evaluated_together, reference

@@ -14,8 +14,8 @@ import torch
 
 from tessera.dtypes import DType, bf16, bool_, complex64, fp32, fp64, int8, int64
 from tessera.errors import TesseraError
-from tessera.lazy.conversion import as_node
-from tessera.lazy.structure import Shape
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.structures.structure import Shape
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
 from tests.fuzz.contents import contents, placed

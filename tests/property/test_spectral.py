@@ -15,7 +15,7 @@ from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops.algebra import call
 from tessera.ops.spectral.records import ConvolutionGeometry, convolve
-from tessera.runtime import fourier
+from tessera.runtime.libraries import fourier
 from tessera.scheduling.families.convolution.spectral_cost import fast_points
 from tests.property.checking import assert_same_bits
 from tests.property.operands import laid_out

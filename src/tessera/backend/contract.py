@@ -179,7 +179,7 @@ class CpuBackend(Backend[KernelObject], Protocol):
 
 
 class GpuBackend(Backend[GpuKernelObject], Protocol):
-    """A backend whose kernels a driver loads and launches (`runtime/device.py`)."""
+    """A backend whose kernels a driver loads and launches (`runtime/devices/device.py`)."""
 
     def facts(self, modules: Sequence[ModuleOp], target: Target) -> list[StaticFacts | CompileError]:
         """What each kernel becomes on a GPU that need not be there, or why it does not compile. Raises what `compile`

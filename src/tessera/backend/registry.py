@@ -8,7 +8,7 @@ from typing import Any
 from tessera import backend
 from tessera.backend.contract import Backend, CpuBackend, GpuBackend
 from tessera.errors import DeviceError
-from tessera.sources import members
+from tessera.system.sources import members
 
 _CPU = "cpu"
 _GPU = "cuda"

@@ -1,1 +1,1 @@
-"""The command line: `main.py` finds the commands, each command is a module of its own name."""
+"""The command line: `main.py` and `prof.py` find the commands, each of which is a module of its own."""

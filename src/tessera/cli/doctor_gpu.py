@@ -10,8 +10,8 @@ from typing import Literal
 
 import torch
 
-from tessera.distribution import installing
 from tessera.errors import UnsupportedTargetError
+from tessera.system.distribution import installing
 from tessera.target import Target, detect_gpu
 from tessera.target.stored_ceilings import driver_version, stored_ceilings
 

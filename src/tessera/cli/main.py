@@ -1,6 +1,6 @@
 """The command `tessera`.
 
-A command NAME is the function `NAME` of `tessera.cli.NAME`, written for typer, or a `typer.Typer` of subcommands. Its
+A command NAME is the function `NAME` of `tessera.cli.commands.NAME`, for typer, or a `typer.Typer` of subcommands. Its
 module is imported only when it is the command that runs, so that `tessera --help` and short commands do not wait for
 the libraries of the long ones.
 """
@@ -15,8 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tessera import distribution
 from tessera.errors import TesseraError
+from tessera.system import distribution
 
 COMMANDS = {
     "quickstart": "Tune and check four real kernels on this machine, run a real program, write a trace and a picture.",
@@ -88,7 +88,9 @@ def _alone(command: Callable[..., Any]) -> typer.Typer:
 
 def _deferred(name: str) -> Callable[[typer.Context], None]:
     def run(context: typer.Context) -> None:
-        command: Callable[..., Any] | typer.Typer = getattr(importlib.import_module(f"tessera.cli.{name}"), name)
+        command: Callable[..., Any] | typer.Typer = getattr(
+            importlib.import_module(f"tessera.cli.commands.{name}"), name
+        )
         application = command if isinstance(command, typer.Typer) else _alone(command)
         application(args=context.args, prog_name=f"tessera {name}")
 

@@ -19,20 +19,20 @@ from tessera.cli.main import print_error, print_version
 from tessera.errors import ArgumentError, TesseraError
 
 COMMANDS = {
-    "report": ("prof_report", "Print what ran, operator by operator."),
-    "roofline": ("prof_report", "Hold kernels against what the hardware can do."),
-    "stalls": ("prof_report", "Print where kernels wait for memory."),
-    "memory": ("prof_report", "Print what memory moved, level by level, and copies."),
-    "collectives": ("prof_report", "Print how long collectives take, and what hides them."),
-    "power": ("prof_report", "Print power, energy and throttling by device."),
-    "divergence": ("prof_report", "Print the kernels whose branches diverge."),
-    "advise": ("prof_report", "Print what to do about what is slow, with the evidence."),
-    "compare": ("prof_report", "Print what got slower from one trace to another."),
-    "view": ("prof_view", "Show traces in a browser: timeline, kernels, roofline, two runs side by side."),
-    "html": ("prof_html", "Write a trace as a report in one file, for any browser."),
-    "top": ("prof_top", "Watch what a process runs."),
+    "report": ("report", "Print what ran, operator by operator."),
+    "roofline": ("report", "Hold kernels against what the hardware can do."),
+    "stalls": ("report", "Print where kernels wait for memory."),
+    "memory": ("report", "Print what memory moved, level by level, and copies."),
+    "collectives": ("report", "Print how long collectives take, and what hides them."),
+    "power": ("report", "Print power, energy and throttling by device."),
+    "divergence": ("report", "Print the kernels whose branches diverge."),
+    "advise": ("report", "Print what to do about what is slow, with the evidence."),
+    "compare": ("report", "Print what got slower from one trace to another."),
+    "view": ("view", "Show traces in a browser: timeline, kernels, roofline, two runs side by side."),
+    "html": ("html", "Write a trace as a report in one file, for any browser."),
+    "top": ("top", "Watch what a process runs."),
 }
-"""Name -> module of `tessera.cli`, and one line of help."""
+"""Name -> module of `tessera.cli.profiling`, and one line of help."""
 
 _EXAMPLES = """Profile a process from outside, or a program that this command runs.
 
@@ -85,7 +85,7 @@ def _application() -> typer.Typer:
 
 def _deferred(name: str, module: str) -> Callable[[typer.Context], None]:
     def run(context: typer.Context) -> None:
-        command: Callable[..., Any] = getattr(importlib.import_module(f"tessera.cli.{module}"), name)
+        command: Callable[..., Any] = getattr(importlib.import_module(f"tessera.cli.profiling.{module}"), name)
         application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         application.command()(command)
         application(args=context.args, prog_name=f"tessera-prof {name}")
@@ -125,8 +125,8 @@ def record(
     command: list[str] = context.obj
     if context.invoked_subcommand is not None:
         return
-    from tessera.cli import prof_record
-    from tessera.cli.prof_record import Order
+    from tessera.cli.profiling import record as prof_record
+    from tessera.cli.profiling.record import Order
 
     if (pid is None) == (not command):
         raise ArgumentError(

@@ -14,7 +14,7 @@ from tessera.backend.contract import KernelObject, Parameter
 from tessera.backend.registry import cpu_backend
 from tessera.dtypes import DType, dtype_of
 from tessera.errors import ArgumentError, MemoryLimitError
-from tessera.runtime.calling import Argument, call
+from tessera.runtime.plans.calling import Argument, call
 
 _SHAPE = re.compile(r"\d+(x\d+)*")
 _SHOWN = 3

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TypeVar
 
-from tessera import forks
 from tessera.compiler.tune.tuner import autotune
 from tessera.errors import ArgumentError
 from tessera.lazy import evaluation
 from tessera.lazy import issuing as lazy_issuing
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node
-from tessera.lazy.structure import Plan, Structure
+from tessera.lazy.structures.structure import Plan, Structure
+from tessera.system import forks
 from tessera.tuning.interfaces import TuningBackend
 
 __all__ = ["autotune", "evaluate", "evaluate_together", "inspect", "issue", "issue_into", "plan_over", "prepared"]

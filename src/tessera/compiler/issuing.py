@@ -12,18 +12,18 @@ from tessera.compiler.tune.warming import running
 from tessera.errors import ArgumentError, DeviceError, user_location
 from tessera.lazy.devices import CPU, is_cpu_memory, is_mesh
 from tessera.lazy.evaluation import refuse_mutated
-from tessera.lazy.export import memory_of
-from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.export import memory_of
+from tessera.lazy.leaves.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.writes import Watch
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import is_current
 from tessera.lazy.promise import KEPT, Promise
-from tessera.lazy.structure import Plan, Structure
-from tessera.lazy.writes import Watch
-from tessera.runtime.operations import Operation
-from tessera.runtime.plan import BoundPlan
-from tessera.runtime.streams import StreamCore, core_of, cores
-from tessera.sharding.order import collective_order
-from tessera.sharding.shards import shards_of
+from tessera.lazy.structures.structure import Plan, Structure
+from tessera.runtime.plans.plan import BoundPlan
+from tessera.runtime.streams.operations import Operation
+from tessera.runtime.streams.stream import StreamCore, core_of, cores
+from tessera.sharding.exchange.order import collective_order
+from tessera.sharding.tensors.shards import shards_of
 
 
 def issue(nodes: Sequence[Node], stream: object) -> None:

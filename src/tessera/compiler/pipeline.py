@@ -27,10 +27,10 @@ from tessera.errors import ProfileError
 from tessera.lazy.devices import CPU, is_mesh
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import FAST, Policy, current_policy, take_detour
-from tessera.lazy.structure import Plan, Structure
+from tessera.lazy.structures.structure import Plan, Structure
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording import facts
-from tessera.runtime.plan import BoundPlan
+from tessera.runtime.plans.plan import BoundPlan
 from tessera.sharding.execution import ShardedPlan
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera import forks
 from tessera.compiler.device import compilers
 from tessera.compiler.graph.program import Program
 from tessera.compiler.graph.programs import Programs, predicted_seconds
-from tessera.compiler.graph.spectral_rewrite import Rewritten, with_spectra
 from tessera.lazy.devices import CPU
 from tessera.lazy.policy import current_policy
-from tessera.lazy.structure import Occurrence, Structure
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.structures.structure import Occurrence, Structure
+from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.rewrite.passes import graph_passes
+from tessera.runtime.libraries import fourier
+from tessera.scheduling.families.convolution.spectral_rewrite import Rewritten, with_spectra
+from tessera.scheduling.model.machine import Machine
+from tessera.system import forks
 
 lock = forks.recursive_lock()
 """Held while programs are made and plans bound."""
@@ -35,8 +37,20 @@ def program_of(structure: Structure, order: Sequence[Occurrence] | None = None) 
 
 def as_planned(structure: Structure) -> Rewritten:
     """The structure that is planned in place of one, of the same leaves, and the rewrites between the two."""
-    return with_spectra(structure, _direct_seconds)
+    return with_spectra(structure, _Planning())
 
 
-def _direct_seconds(structure: Structure) -> float:
-    return predicted_seconds(program_of(structure), structure, compilers.kernel_compiler())
+class _Planning:
+    """What decides whether a convolution is to be a spectral one."""
+
+    @property
+    def has_native_transforms(self) -> bool:
+        return fourier.find() is not None
+
+    def machine(self, workers: int) -> Machine:
+        model = compilers.kernel_compiler().model
+        assert model is not None, "kernels of CPUs have a cost model"
+        return model.machine(workers)
+
+    def direct_seconds(self, structure: Structure) -> float:
+        return predicted_seconds(program_of(structure), structure, compilers.kernel_compiler())

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from tessera.doors.nodes import node, on
+from tessera.doors.calls.nodes import node, on
 from tessera.handle import Tensor
 from tessera.ops.attention import calls
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
+from tessera.typing import ArrayLike
 
 
 def flash_attention(
-    q: object,
-    k: object,
-    v: object,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
     causal: bool = False,
     scale: float | None = None,
-    mask: object = None,
+    mask: ArrayLike | None = None,
     stream: Stream | None = None,
 ) -> Tensor:
     """softmax(scale * q @ k^T + mask) @ v, formed without a matrix of scores in memory.
@@ -31,6 +32,13 @@ def flash_attention(
 
     Dao et al., "FlashAttention" (2022) and "FlashAttention-2" (2023), over the online softmax of Milakov and Gimelshein
     (2018).
+
+    Shapes: q [..., H, L, D], k [..., H_kv, S, D] and v [..., H_kv, S, E] give [..., H, L, E]. Dtypes: floats and 8-bit
+    floats; not integers, bools and complex (E_DTYPE). Raises ShapeMismatchError (E_SHAPE_MISMATCH), DTypeError
+    (E_DTYPE) for operands of several dtypes.
+
+    >>> op.flash_attention(op.ones((2, 8, 5, 16)), op.ones((2, 2, 7, 16)), op.ones((2, 2, 7, 32)), causal=True).shape
+    (2, 8, 5, 32)
     """
     queries, keys, values = (node(operand) for operand in (q, k, v))
     offset = None if mask is None else node(mask)

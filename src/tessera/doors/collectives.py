@@ -7,20 +7,21 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from typing import cast as typed
 
-from tessera.doors.nodes import node
+from tessera.doors.calls.nodes import node
 from tessera.dtypes import fp32
 from tessera.errors import ArgumentError, DTypeError, MeshError
 from tessera.handle import Tensor
-from tessera.ir import anchor
+from tessera.ir.anchors import anchor
 from tessera.lazy import issuing
 from tessera.lazy.evaluation import check_versions, evaluate, refuse_mutated
 from tessera.lazy.layouts import Layout, layout
 from tessera.lazy.node import leaf_node
 from tessera.ops.collective.steps import AxisStep, AxisStepKind
-from tessera.runtime.streams import Stream
-from tessera.sharding import collectives
-from tessera.sharding.communicator import COMBINING, Reduction
+from tessera.runtime.streams.stream import Stream
+from tessera.sharding.exchange import collectives
+from tessera.sharding.exchange.communicator import COMBINING, Reduction
 from tessera.sharding.regions.tracing import axis_size, is_stepped, stepped, trace_here
+from tessera.typing import ArrayLike
 
 _REDUCED: Final[Mapping[Reduction, anchor.Reduction]] = {
     **{by: name for name, by in COMBINING.items()},
@@ -29,7 +30,7 @@ _REDUCED: Final[Mapping[Reduction, anchor.Reduction]] = {
 """How anchors call what values are reduced by."""
 
 
-def all_reduce(x: object, op: str = "sum", axis: str | None = None, *, stream: Stream | None = None) -> Tensor:
+def all_reduce(x: ArrayLike, op: str = "sum", axis: str | None = None, *, stream: Stream | None = None) -> Tensor:
     """x reduced over all ranks of the job, element by element, the same on every rank: "sum", "avg", "min", "max" or
     "product". x itself in a process that is no rank. The job is joined at the first call: that of torch.distributed's
     default group, or the one that `tessera run` or torchrun started.
@@ -47,6 +48,11 @@ def all_reduce(x: object, op: str = "sum", axis: str | None = None, *, stream: S
     integers and all but sums and averages of complex numbers, MeshError (E_MESH) for an axis that there is not,
     RankLostError (E_RANK_LOST), CollectiveStalledError (E_COLLECTIVE_STALLED) and CollectiveMismatchError
     (E_COLLECTIVE_MISMATCH) for what other ranks do, LibraryError (E_LIBRARY) for what a backend refuses.
+
+    Shapes: x of any shape; the result has it.
+
+    >>> op.all_reduce(op.ones(2)).tolist()  # in a process that is no rank
+    [1.0, 1.0]
     """
     operand, by = _reduced(x, op, "all_reduce")
     if axis is not None or is_stepped(operand):

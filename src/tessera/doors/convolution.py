@@ -7,15 +7,16 @@ from typing import cast
 
 from tessera.handle import Tensor
 from tessera.lazy import issuing
-from tessera.lazy.conversion import as_node
+from tessera.lazy.leaves.conversion import as_node
 from tessera.ops.convolution import calls
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
+from tessera.typing import ArrayLike
 
 
 def conv2d(
-    x: object,
-    weight: object,
-    bias: object = None,
+    x: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
     *,
     stride: int | Sequence[int] = 1,
     padding: int | Sequence[int] | str = 0,
@@ -40,6 +41,12 @@ def conv2d(
 
     Raises ShapeMismatchError (E_SHAPE_MISMATCH) where channels, groups or the window do not fit, DTypeError (E_DTYPE)
     and ArgumentError (E_ARGUMENT).
+
+    Shapes: x [N, C, H, W] and weight [C_out, C / groups, KH, KW] give [N, C_out, H_out, W_out]. Dtypes: floats and
+    8-bit floats; not integers, bools and complex (E_DTYPE).
+
+    >>> op.conv2d(op.ones((1, 3, 8, 8)), op.ones((4, 3, 3, 3)), stride=2, padding=1).shape
+    (1, 4, 4, 4)
     """
     image, weights = cast(Tensor, as_node(x)), cast(Tensor, as_node(weight))
     added = None if bias is None else cast(Tensor, as_node(bias))

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from tessera.doors.nodes import call, node, on
+from tessera.doors.calls.nodes import call, node, on
 from tessera.dtypes import int8, int32
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
-from tessera.lazy.conversion import as_operands
+from tessera.lazy.leaves.conversion import as_operands
 from tessera.ops.contraction import calls
 from tessera.ops.contraction.einsum_notation import Labels, Notation, contraction_order, read
 from tessera.ops.layout import views
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
+from tessera.typing import ArrayLike
 
 
-def einsum(equation: str, *operands: object, stream: Stream | None = None) -> Tensor:
+def einsum(equation: str, *operands: ArrayLike, stream: Stream | None = None) -> Tensor:
     """The sum of products that an equation says: "mk,kn->mn" is the matrix product, "ii->" the trace, "bij,bjk" a
     batched product whose result "bik" has the labels that stand once, in the alphabet's order.
 
@@ -30,6 +31,12 @@ def einsum(equation: str, *operands: object, stream: Stream | None = None) -> Te
 
     Raises ArgumentError (E_ARGUMENT) for an equation that is none or does not fit the operands' ranks,
     ShapeMismatchError (E_SHAPE_MISMATCH) where extents differ, with all shapes.
+
+    Shapes: those of the equation. Dtypes: floats, 8-bit floats and complex; int8 and int32 give int32; int64 gives
+    int64; not bools (E_DTYPE).
+
+    >>> op.einsum("bij,bjk->bik", op.ones((2, 3, 4)), op.ones((2, 4, 5))).shape
+    (2, 3, 5)
     """
     if not operands:
         raise ArgumentError("einsum of no operands")

@@ -5,21 +5,29 @@ its value and place, when the result is evaluated: nothing outside of a tensor i
 from __future__ import annotations
 
 from tessera import dtypes
-from tessera.doors.axes import along
-from tessera.doors.nodes import call, node, on
+from tessera.doors.calls.axes import along
+from tessera.doors.calls.nodes import call, node, on
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops.layout import views
 from tessera.ops.layout.views import integer, normalized_axis
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
+from tessera.typing import ArrayLike, DTypeLike
 
 
 def embedding(
-    weight: object, indices: object, padding_idx: int | None = None, *, stream: Stream | None = None
+    weight: ArrayLike, indices: ArrayLike, padding_idx: int | None = None, *, stream: Stream | None = None
 ) -> Tensor:
     """The rows of `weight`, [rows, width], at `indices` of any shape: [*indices.shape, width].
 
     The row `padding_idx` gets no gradient; its values are given as they are (as in torch).
+
+    Shapes: weight [rows, width] and indices [...] give [..., width]. Dtypes: floats, integers, bools and complex; not
+    8-bit floats (E_DTYPE). Raises IndexRangeError (E_INDEX) when it is evaluated, ShapeMismatchError
+    (E_SHAPE_MISMATCH).
+
+    >>> op.embedding(op.tensor([[1, 2], [3, 4]]), op.tensor([1, 1, 0])).tolist()
+    [[3, 4], [3, 4], [1, 2]]
     """
     table = node(weight)
     if len(table.shape) != 2:
@@ -33,41 +41,82 @@ def embedding(
 
 
 def index_select(
-    x: object, axis: int | None = None, index: object = None, *, dim: int | None = None, stream: Stream | None = None
+    x: ArrayLike,
+    axis: int | None = None,
+    index: ArrayLike | None = None,
+    *,
+    dim: int | None = None,
+    stream: Stream | None = None,
 ) -> Tensor:
-    """The parts of x along an axis at the places of `index`, which has one dimension."""
+    """The parts of x along an axis at the places of `index`, which has one dimension.
+
+    Shapes: x [..., n, ...] and indices; theirs stands in place of n. Dtypes: floats, integers, bools and complex; not
+    8-bit floats (E_DTYPE). Raises IndexRangeError (E_INDEX) when it is evaluated, ArgumentError (E_ARGUMENT) for an
+    axis out of range.
+
+    >>> op.index_select(op.tensor([[1, 2], [3, 4]]), 1, op.tensor([1])).tolist()
+    [[2], [4]]
+    """
     value, places = node(x), node(index)
     if len(places.shape) != 1:
         raise ShapeMismatchError(f"index_select: an index of shape {places.shape}", hints=["one dimension"])
     return on(_taken("index_select", value, places, along(axis, dim)), stream)
 
 
-def take(x: object, indices: object, axis: int = 0, *, dim: int | None = None, stream: Stream | None = None) -> Tensor:
+def take(
+    x: ArrayLike, indices: ArrayLike, axis: int = 0, *, dim: int | None = None, stream: Stream | None = None
+) -> Tensor:
     """The parts of x along an axis at the places of `indices`, whose dimensions stand in the axis' place (as in
     numpy).
+
+    Shapes: x [..., n, ...] and indices; theirs stands in place of n. Dtypes: floats, integers, bools and complex; not
+    8-bit floats (E_DTYPE). Raises IndexRangeError (E_INDEX) when it is evaluated, ArgumentError (E_ARGUMENT) for an
+    axis out of range.
+
+    >>> op.take(op.tensor([5, 6, 7]), op.tensor([[2, 0]])).tolist()
+    [[7, 5]]
     """
     return on(_taken("take", node(x), node(indices), along(axis, dim, 0)), stream)
 
 
 def gather(
-    x: object, axis: int | None = None, index: object = None, *, dim: int | None = None, stream: Stream | None = None
+    x: ArrayLike,
+    axis: int | None = None,
+    index: ArrayLike | None = None,
+    *,
+    dim: int | None = None,
+    stream: Stream | None = None,
 ) -> Tensor:
-    """For each index its element of x along an axis: result[i, j] = x[index[i, j], j] of axis 0 (as `torch.gather`)."""
+    """For each index its element of x along an axis: result[i, j] = x[index[i, j], j] of axis 0 (as `torch.gather`).
+
+    Shapes: index, which is not larger than x but along the axis; the result has it. Dtypes: floats, integers, bools and
+    complex; not 8-bit floats (E_DTYPE). Raises IndexRangeError (E_INDEX) when it is evaluated, ShapeMismatchError
+    (E_SHAPE_MISMATCH).
+
+    >>> op.gather(op.tensor([[1, 2], [3, 4]]), 1, op.tensor([[1], [0]])).tolist()
+    [[2], [3]]
+    """
     value = node(x)
     return on(call("gather", value, node(index), axis=_axis(value, along(axis, dim))), stream)
 
 
 def index_copy(
-    x: object,
+    x: ArrayLike,
     axis: int | None = None,
-    index: object = None,
-    source: object = None,
+    index: ArrayLike | None = None,
+    source: ArrayLike | None = None,
     *,
     dim: int | None = None,
     stream: Stream | None = None,
 ) -> Tensor:
     """x with the parts along an axis at the places of `index`, which has one dimension, replaced by those of `source`
     (as `torch.index_copy`). Of several parts at one place the last one stays.
+
+    Shapes: the result has x's. Dtypes: floats, integers, bools and complex; not 8-bit floats (E_DTYPE). Raises
+    IndexRangeError (E_INDEX) when it is evaluated, ShapeMismatchError (E_SHAPE_MISMATCH).
+
+    >>> op.index_copy(op.zeros(3), 0, op.tensor([2]), op.ones(1)).tolist()
+    [0.0, 0.0, 1.0]
     """
     value, places = node(x), node(index)
     if len(places.shape) != 1:
@@ -76,10 +125,10 @@ def index_copy(
 
 
 def scatter_add(
-    x: object,
+    x: ArrayLike,
     axis: int | None = None,
-    index: object = None,
-    source: object = None,
+    index: ArrayLike | None = None,
+    source: ArrayLike | None = None,
     *,
     dim: int | None = None,
     stream: Stream | None = None,
@@ -89,13 +138,28 @@ def scatter_add(
 
     Elements at one place are added in the order of the indices, so that results are the same each time; sums of 16-bit
     floats are formed in fp32.
+
+    Shapes: the result has x's. Dtypes: floats, integers, bools and complex; not 8-bit floats (E_DTYPE). Raises
+    IndexRangeError (E_INDEX) when it is evaluated, ShapeMismatchError (E_SHAPE_MISMATCH).
+
+    >>> op.scatter_add(op.zeros(3), 0, op.tensor([2, 2]), op.ones(2)).tolist()
+    [0.0, 0.0, 2.0]
     """
     value, added = node(x), node(source)
     return on(call("scatter_add", value, node(index), added, axis=_axis(value, along(axis, dim))), stream)
 
 
-def one_hot(indices: object, num_classes: int, dtype: object = None, *, stream: Stream | None = None) -> Tensor:
-    """Rows of zeros with a one at each index: [*indices.shape, num_classes], int64 by default. A map that fuses."""
+def one_hot(
+    indices: ArrayLike, num_classes: int, dtype: DTypeLike | None = None, *, stream: Stream | None = None
+) -> Tensor:
+    """Rows of zeros with a one at each index: [*indices.shape, num_classes], int64 by default. A map that fuses.
+
+    Shapes: indices [...] give [..., num_classes]. Dtypes: integers give int64; not floats, 8-bit floats, bools and
+    complex (E_DTYPE). Raises IndexRangeError (E_INDEX) when it is evaluated.
+
+    >>> op.one_hot(op.tensor([2, 0]), 3).tolist()
+    [[0, 0, 1], [1, 0, 0]]
+    """
     count = integer(num_classes, "num_classes")
     if count < 0:
         raise ArgumentError(f"one_hot: num_classes={count}")

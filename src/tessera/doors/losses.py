@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from tessera import dtypes
-from tessera.doors.nodes import call, node, on
+from tessera.doors.calls.nodes import call, node, on
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops.layout import views
 from tessera.ops.layout.views import integer, normalized_axis
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
+from tessera.typing import ArrayLike
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
 
 def cross_entropy(
-    logits: object,
-    targets: object,
-    weight: object = None,
+    logits: ArrayLike,
+    targets: ArrayLike,
+    weight: ArrayLike | None = None,
     *,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
@@ -36,6 +37,12 @@ def cross_entropy(
 
     A target out of range is IndexRangeError (E_INDEX) at evaluation. Raises ShapeMismatchError, DTypeError and
     ArgumentError.
+
+    Shapes: logits [N, C, ...] and targets [N, ...] give a number, or [N, ...] of "none". Dtypes: floats and 8-bit
+    floats; not integers, bools and complex (E_DTYPE).
+
+    >>> op.cross_entropy(op.tensor([[100.0, 0.0]]), op.tensor([0])).tolist()
+    0.0
     """
     scores = node(logits)
     place = _class_axis(scores, axis)

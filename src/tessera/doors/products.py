@@ -11,22 +11,23 @@ import torch
 from tessera import dtypes
 from tessera.compiler.trace.tiles import refuse_impossible
 from tessera.compiler.trace.tracing import TracedFunction
-from tessera.doors.joint import joint
-from tessera.doors.nodes import call, node, on
+from tessera.doors.calls.joint import joint
+from tessera.doors.calls.nodes import call, node, on
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.lazy import issuing
 from tessera.lazy.attached import detached
-from tessera.lazy.constants import constant_leaf
-from tessera.lazy.conversion import as_pair
-from tessera.lazy.leaf import Attached, Placeholder
+from tessera.lazy.leaves.constants import constant_leaf
+from tessera.lazy.leaves.conversion import as_pair
+from tessera.lazy.leaves.leaf import Attached, Placeholder
 from tessera.lazy.node import leaf_node
 from tessera.lazy.promise import settle
 from tessera.ops.contraction import calls as products
 from tessera.ops.layout import views
 from tessera.ops.rows import calls
 from tessera.ops.rows.calls import Axis
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
+from tessera.typing import ArrayLike, DTypeLike
 
 Output: TypeAlias = torch.Tensor | numpy.ndarray[Any, Any]
 
@@ -35,11 +36,11 @@ MOST = 127
 
 
 def matmul(
-    a: object,
-    b: object,
+    a: ArrayLike,
+    b: ArrayLike,
     *,
     tile_shape: Sequence[int] | None = None,
-    accum_dtype: object = None,
+    accum_dtype: DTypeLike | None = None,
     math: str | None = None,
     out: Output | None = None,
     stream: Stream | None = None,
@@ -50,6 +51,15 @@ def matmul(
     products. `accum_dtype` is the dtype of products and sums: fp32 (of fp32 and narrower) or fp64; the result's dtype
     stays. With `out` the product is computed at once (or on `stream`), into that memory. Mixed dtypes: the result has
     the wider one; of fp8_e4m3 and fp8_e5m2, neither of which is, that of the sums, fp32.
+
+    Shapes: a [..., M, K] and b [..., K, N] give [..., M, N]; [K] is a row of a, a column of b. Dtypes: floats, 8-bit
+    floats and complex; int8 and int32 give int32; int64 gives int64; not bools (E_DTYPE). Raises ShapeMismatchError
+    (E_SHAPE_MISMATCH) where K differs, ScheduleError (E_SCHEDULE_ILLEGAL) for a `tile_shape` that cannot be.
+
+    >>> op.matmul(op.tensor([[1, 2], [3, 4]]), op.tensor([[1], [1]])).tolist()
+    [[3], [7]]
+    >>> op.matmul(op.ones((8, 2, 3)), op.ones((3, 4))).shape
+    (8, 2, 4)
     """
     settings = products.DEFAULTS
     if tile_shape is not None or math is not None:
@@ -65,20 +75,26 @@ def matmul(
 
 
 def gemm(
-    a: object,
-    b: object,
-    c: object = None,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike | None = None,
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
     tile_shape: Sequence[int] | None = None,
-    accum_dtype: object = None,
+    accum_dtype: DTypeLike | None = None,
     math: str | None = None,
     out: Output | None = None,
     stream: Stream | None = None,
 ) -> Tensor:
     """`alpha * (a @ b) + beta * c`; `c` broadcasts to the product, and is not read where `beta` is 0. Else as
     `matmul`. Raises ArgumentError (E_ARGUMENT) where integers would be scaled by a fraction.
+
+    Shapes: a [..., M, K] and b [..., K, N] give [..., M, N], to which c broadcasts. Dtypes: floats and 8-bit floats;
+    int8 and int32 give int32; int64 gives int64; not bools and complex (E_DTYPE).
+
+    >>> op.gemm(op.ones((2, 3)), op.ones((3, 2)), op.ones(2), alpha=2.0, beta=-1.0).tolist()
+    [[5.0, 5.0], [5.0, 5.0]]
     """
     operands: Sequence[Any] = as_pair(a, b) if c is None else (*as_pair(a, b), node(c))
     narrow = None
@@ -93,7 +109,7 @@ def gemm(
     return result if out is None and stream is None else result.eval(out, stream)
 
 
-def constant(x: object) -> Tensor:
+def constant(x: ArrayLike) -> Tensor:
     """`x` as a tensor whose contents stay, the weights of a layer for example: products may keep a copy of it in the
     layout that their kernels read fastest, made at the first use and kept as long as `x` lives.
 
@@ -104,6 +120,11 @@ def constant(x: object) -> Tensor:
     from the next `op.constant(array)` on, which copies and packs anew only what has changed. Raises ArgumentError
     (E_ARGUMENT) for the argument of a function that is being traced, MemoryLimitError (E_MEMORY_LIMIT) where there is
     no memory for the copy.
+
+    Shapes: x of any shape; the result has it.
+
+    >>> op.constant(op.ones((2, 3))).shape
+    (2, 3)
     """
     given = node(x)
     if any(isinstance(leaf, Placeholder) for leaf in given.leaves):
@@ -118,13 +139,20 @@ def constant(x: object) -> Tensor:
     return cast(Tensor, leaf_node(constant_leaf(leaf)))
 
 
-def quantize(x: object, axis: Axis = None, *, stream: Stream | None = None) -> tuple[Tensor, Tensor]:
+def quantize(x: ArrayLike, axis: Axis = None, *, stream: Stream | None = None) -> tuple[Tensor, Tensor]:
     """`x` as int8 numbers and the fp32 scale that they share along `axis`: `x` is about `numbers * scale`.
 
     The scale is the largest magnitude over 127; with `axis` (one or several) it has an element for each index of the
     other dimensions, without one it is one number. Rounding is to the nearest, ties to even, so that the error is at
     most half a scale. All zeros have the scale 1; where `x` has a NaN or an infinity, the scale is not finite.
     Evaluating either result evaluates both. Raises DTypeError (E_DTYPE) for what is no float.
+
+    Shapes: x of any shape; the numbers have it, the scale lacks `axis`. Dtypes: floats and 8-bit floats give int8; not
+    integers, bools and complex (E_DTYPE).
+
+    >>> numbers, scale = op.quantize(op.tensor([[1.0, -2.0]]), axis=-1)
+    >>> numbers.tolist(), scale.shape
+    ([[64, -127]], (1,))
     """
     numbers, scale = _quantized(node(x), axis, keepdims=False)
     if stream is not None:
@@ -149,10 +177,10 @@ def _quantized(x: Tensor, axis: Axis, keepdims: bool) -> tuple[Tensor, Tensor]:
 
 
 def int8_linear(
-    x: object,
-    weight: object,
-    weight_scale: object,
-    bias: object = None,
+    x: ArrayLike,
+    weight: ArrayLike,
+    weight_scale: ArrayLike,
+    bias: ArrayLike | None = None,
     *,
     stream: Stream | None = None,
 ) -> Tensor:
@@ -162,6 +190,13 @@ def int8_linear(
     `x` [..., K] of floats; `weight` [N, K] of int8, best an `op.constant`; `weight_scale` [N] or one number, as
     `op.quantize(w, axis=-1)` gives them; `bias` [N]. Sums are those of int32, modulo 2**32: they cannot overflow up to
     K = 133,152 (`127 * 127 * K < 2**31`). Raises ShapeMismatchError (E_SHAPE_MISMATCH) and DTypeError (E_DTYPE).
+
+    Shapes: x [..., K] and weight [N, K] give [..., N]. Dtypes: floats and 8-bit floats; not integers, bools and complex
+    (E_DTYPE).
+
+    >>> w, scale = op.quantize(op.ones((4, 3)), axis=-1)
+    >>> op.int8_linear(op.ones((2, 3)), w, scale).shape
+    (2, 4)
     """
     rows, weights = node(x), node(weight)
     if weights.dtype is not dtypes.int8:
@@ -177,7 +212,7 @@ def int8_linear(
             hints=["op.quantize(weight, axis=-1) gives a scale for each row"],
         )
     made = _SCALED(rows, weights, scales) if bias is None else _BIASED(rows, weights, scales, node(bias))
-    return on(cast(Tensor, made), stream)
+    return on(made, stream)
 
 
 def _scaled(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
@@ -185,13 +220,13 @@ def _scaled(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
 
 
 def _biased(x: Tensor, weight: Tensor, scales: Tensor, bias: Tensor) -> Tensor:
-    return cast(Tensor, _sums(x, weight, scales) + bias).to(x.dtype)
+    return (_sums(x, weight, scales) + bias).to(x.dtype)
 
 
 def _sums(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
     numbers, scale = _quantized(x, -1, keepdims=True)
     sums = cast(Tensor, products.matmul(numbers, views.swapped(weight)))
-    return cast(Tensor, sums.to("fp32") * scale * scales.to("fp32"))
+    return sums.to("fp32") * scale * scales.to("fp32")
 
 
 # Traced, since a dozen operators take longer to write down than a row by a small layer to compute.

@@ -5,17 +5,18 @@
 
 from __future__ import annotations
 
-from tessera.doors.axes import along, kept
-from tessera.doors.nodes import Number, call, node, on
+from tessera.doors.calls.axes import along, kept
+from tessera.doors.calls.nodes import Number, call, node, on
 from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
 from tessera.ops.rows import calls
 from tessera.ops.rows.calls import Axis
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
+from tessera.typing import ArrayLike
 
 
 def sum(
-    x: object,
+    x: ArrayLike,
     axis: Axis = None,
     keepdims: bool = False,
     *,
@@ -23,12 +24,19 @@ def sum(
     keepdim: bool = False,
     stream: Stream | None = None,
 ) -> Tensor:
-    """The sum along axes, all by default; integers and bools add up in int64."""
+    """The sum along axes, all by default; integers and bools add up in int64.
+
+    Shapes: x of any shape; the result lacks `axis`, or has 1 there with `keepdims`. Dtypes: floats, 8-bit floats and
+    complex; integers and bools give int64. Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.sum(op.tensor([[1, 2], [3, 4]]), axis=0).tolist()
+    [4, 6]
+    """
     return _reduction("sum", x, axis, keepdims, dim, keepdim, stream)
 
 
 def mean(
-    x: object,
+    x: ArrayLike,
     axis: Axis = None,
     keepdims: bool = False,
     *,
@@ -36,12 +44,19 @@ def mean(
     keepdim: bool = False,
     stream: Stream | None = None,
 ) -> Tensor:
-    """The mean along axes, all by default, of floating-point elements."""
+    """The mean along axes, all by default, of floating-point elements.
+
+    Shapes: x of any shape; the result lacks `axis`, or has 1 there with `keepdims`. Dtypes: floats, 8-bit floats and
+    complex; not integers and bools (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.mean(op.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1, keepdims=True).tolist()
+    [[1.5], [3.5]]
+    """
     return _reduction("mean", x, axis, keepdims, dim, keepdim, stream)
 
 
 def max(
-    x: object,
+    x: ArrayLike,
     axis: Axis = None,
     keepdims: bool = False,
     *,
@@ -49,12 +64,19 @@ def max(
     keepdim: bool = False,
     stream: Stream | None = None,
 ) -> Tensor:
-    """The maximum along axes, all by default; NaN if an element is. Values alone: `argmax` has the positions."""
+    """The maximum along axes, all by default; NaN if an element is. Values alone: `argmax` has the positions.
+
+    Shapes: x of any shape; the result lacks `axis`, or has 1 there with `keepdims`. Dtypes: floats, 8-bit floats,
+    integers and bools; not complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.max(op.tensor([[1, 2], [3, 4]]), axis=0).tolist()
+    [3, 4]
+    """
     return _reduction("max", x, axis, keepdims, dim, keepdim, stream)
 
 
 def min(
-    x: object,
+    x: ArrayLike,
     axis: Axis = None,
     keepdims: bool = False,
     *,
@@ -62,12 +84,19 @@ def min(
     keepdim: bool = False,
     stream: Stream | None = None,
 ) -> Tensor:
-    """The minimum along axes, all by default; NaN if an element is. Values alone: `argmin` has the positions."""
+    """The minimum along axes, all by default; NaN if an element is. Values alone: `argmin` has the positions.
+
+    Shapes: x of any shape; the result lacks `axis`, or has 1 there with `keepdims`. Dtypes: floats, 8-bit floats,
+    integers and bools; not complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.min(op.tensor([[1, 2], [3, 4]]), axis=0).tolist()
+    [1, 2]
+    """
     return _reduction("min", x, axis, keepdims, dim, keepdim, stream)
 
 
 def prod(
-    x: object,
+    x: ArrayLike,
     axis: Axis = None,
     keepdims: bool = False,
     *,
@@ -75,12 +104,19 @@ def prod(
     keepdim: bool = False,
     stream: Stream | None = None,
 ) -> Tensor:
-    """The product along axes, all by default; integers and bools multiply in int64."""
+    """The product along axes, all by default; integers and bools multiply in int64.
+
+    Shapes: x of any shape; the result lacks `axis`, or has 1 there with `keepdims`. Dtypes: floats and 8-bit floats;
+    integers and bools give int64; not complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.prod(op.tensor([[1, 2], [3, 4]]), axis=1).tolist()
+    [2, 12]
+    """
     return _reduction("prod", x, axis, keepdims, dim, keepdim, stream)
 
 
 def argmax(
-    x: object,
+    x: ArrayLike,
     axis: int | None = None,
     keepdims: bool = False,
     *,
@@ -90,12 +126,18 @@ def argmax(
 ) -> Tensor:
     """The position (int64) of the first maximum along an axis, or in row-major order of the whole tensor; a NaN
     wins.
+
+    Shapes: x of any shape; the result lacks `axis`, or has 1 there with `keepdims`. Dtypes: floats, 8-bit floats and
+    integers give int64; not bools and complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.argmax(op.tensor([[1, 7], [9, 4]]), axis=1).tolist()
+    [1, 0]
     """
     return _reduction("argmax", x, axis, keepdims, dim, keepdim, stream)
 
 
 def argmin(
-    x: object,
+    x: ArrayLike,
     axis: int | None = None,
     keepdims: bool = False,
     *,
@@ -105,6 +147,12 @@ def argmin(
 ) -> Tensor:
     """The position (int64) of the first minimum along an axis, or in row-major order of the whole tensor; a NaN
     wins.
+
+    Shapes: x of any shape; the result lacks `axis`, or has 1 there with `keepdims`. Dtypes: floats, 8-bit floats and
+    integers give int64; not bools and complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.argmin(op.tensor([[1, 7], [9, 4]]), axis=1).tolist()
+    [0, 1]
     """
     value = node(x)
     # What turns the order around: -1 - x has no overflow, where the negative of the least integer has.
@@ -113,7 +161,7 @@ def argmin(
 
 
 def logsumexp(
-    x: object,
+    x: ArrayLike,
     axis: Axis = None,
     keepdims: bool = False,
     *,
@@ -121,12 +169,19 @@ def logsumexp(
     keepdim: bool = False,
     stream: Stream | None = None,
 ) -> Tensor:
-    """log(sum(exp(x))) along axes, all by default, without overflow; -inf of no elements."""
+    """log(sum(exp(x))) along axes, all by default, without overflow; -inf of no elements.
+
+    Shapes: x of any shape; the result lacks `axis`, or has 1 there with `keepdims`. Dtypes: floats and 8-bit floats;
+    not integers, bools and complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> f"{op.logsumexp(op.tensor([1000.0, 1000.0])):.4f}"
+    '1000.6932'
+    """
     return _reduction("logsumexp", x, axis, keepdims, dim, keepdim, stream)
 
 
 def var(
-    x: object,
+    x: ArrayLike,
     axis: Axis = None,
     correction: Number = 1,
     keepdims: bool = False,
@@ -138,12 +193,20 @@ def var(
     """The variance along axes, all by default: the sum of squared distances from the mean over n - correction.
 
     As in torch the default is the unbiased estimate, and where n - correction is not positive the result is inf or NaN.
+
+    Shapes: x of any shape; the result lacks `axis`, or has 1 there with `keepdims`. Dtypes: floats and 8-bit floats;
+    not integers, bools and complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.var(op.tensor([1.0, 2.0, 3.0])).tolist()
+    1.0
+    >>> op.var(op.tensor([1.0, 3.0]), correction=0).tolist()
+    1.0
     """
     return on(_variance("var", x, along(axis, dim), correction, kept(keepdims, keepdim)), stream)
 
 
 def std(
-    x: object,
+    x: ArrayLike,
     axis: Axis = None,
     correction: Number = 1,
     keepdims: bool = False,
@@ -152,12 +215,19 @@ def std(
     keepdim: bool = False,
     stream: Stream | None = None,
 ) -> Tensor:
-    """The square root of `var`."""
+    """The square root of `var`.
+
+    Shapes: x of any shape; the result lacks `axis`, or has 1 there with `keepdims`. Dtypes: floats and 8-bit floats;
+    not integers, bools and complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.std(op.tensor([1.0, 2.0, 3.0])).tolist()
+    1.0
+    """
     return on(call("sqrt", _variance("std", x, along(axis, dim), correction, kept(keepdims, keepdim))), stream)
 
 
 def all(
-    x: object,
+    x: ArrayLike,
     axis: Axis = None,
     keepdims: bool = False,
     *,
@@ -165,12 +235,19 @@ def all(
     keepdim: bool = False,
     stream: Stream | None = None,
 ) -> Tensor:
-    """Whether all elements along axes (all by default) are true: not 0. True of no elements."""
+    """Whether all elements along axes (all by default) are true: not 0. True of no elements.
+
+    Shapes: x of any shape; the result lacks `axis`, or has 1 there with `keepdims`. Dtypes: floats, 8-bit floats,
+    integers and bools give bool; not complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.all(op.tensor([[True, False], [True, True]]), axis=1).tolist()
+    [False, True]
+    """
     return on(_quantified("prod", "min", x, along(axis, dim), kept(keepdims, keepdim)), stream)
 
 
 def any(
-    x: object,
+    x: ArrayLike,
     axis: Axis = None,
     keepdims: bool = False,
     *,
@@ -178,12 +255,19 @@ def any(
     keepdim: bool = False,
     stream: Stream | None = None,
 ) -> Tensor:
-    """Whether an element along axes (all by default) is true: not 0. False of no elements."""
+    """Whether an element along axes (all by default) is true: not 0. False of no elements.
+
+    Shapes: x of any shape; the result lacks `axis`, or has 1 there with `keepdims`. Dtypes: floats, 8-bit floats,
+    integers and bools give bool; not complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.any(op.tensor([[0, 0], [0, 2]]), axis=1).tolist()
+    [False, True]
+    """
     return on(_quantified("sum", "max", x, along(axis, dim), kept(keepdims, keepdim)), stream)
 
 
 def count_nonzero(
-    x: object,
+    x: ArrayLike,
     axis: Axis = None,
     keepdims: bool = False,
     *,
@@ -191,7 +275,14 @@ def count_nonzero(
     keepdim: bool = False,
     stream: Stream | None = None,
 ) -> Tensor:
-    """The number (int64) of elements along axes, all by default, that are not 0."""
+    """The number (int64) of elements along axes, all by default, that are not 0.
+
+    Shapes: x of any shape; the result lacks `axis`, or has 1 there with `keepdims`. Dtypes: floats, 8-bit floats,
+    integers and bools give int64; not complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.count_nonzero(op.tensor([[0, 0], [0, 2]]), axis=1).tolist()
+    [0, 1]
+    """
     return _reduction("sum", call("ne", node(x), 0), axis, keepdims, dim, keepdim, stream)
 
 

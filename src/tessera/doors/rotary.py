@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from tessera import dtypes
-from tessera.doors.nodes import call, node, on
+from tessera.doors.calls.nodes import call, node, on
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops import algebra
 from tessera.ops.layout import views
 from tessera.ops.layout.views import flag, normalized_axis
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
+from tessera.typing import ArrayLike
 
 TURN = 6.283185307179586
 
 
 def rope(
-    x: object,
-    positions: object = None,
+    x: ArrayLike,
+    positions: ArrayLike | None = None,
     *,
-    cos: object = None,
-    sin: object = None,
+    cos: ArrayLike | None = None,
+    sin: ArrayLike | None = None,
     theta: float = 10000.0,
     interleaved: bool = False,
     axis: int = -2,
@@ -39,6 +40,12 @@ def rope(
 
     Su et al., "RoFormer: enhanced transformer with rotary position embedding" (2021). Raises ShapeMismatchError,
     DTypeError and ArgumentError (E_ARGUMENT).
+
+    Shapes: x [..., length, D] or, with `axis=-3`, [..., length, heads, D]; the result has it. Dtypes: floats; not 8-bit
+    floats, integers, bools and complex (E_DTYPE).
+
+    >>> op.rope(op.ones((2, 8, 5, 16))).shape
+    (2, 8, 5, 16)
     """
     value = node(x)
     rank = len(value.shape)

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from typing import cast as typed
 
-from tessera.doors.axes import along
-from tessera.doors.joint import joint
+from tessera.doors.calls.axes import along
+from tessera.doors.calls.joint import joint
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.lazy import issuing
-from tessera.lazy.conversion import as_node
+from tessera.lazy.leaves.conversion import as_node
 from tessera.ops.algebra import call
 from tessera.ops.layout.views import flag, integer, normalized_axis, reshape
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
+from tessera.typing import ArrayLike
 
 
-def cumsum(x: object, axis: int = -1, *, dim: int | None = None, stream: Stream | None = None) -> Tensor:
+def cumsum(x: ArrayLike, axis: int = -1, *, dim: int | None = None, stream: Stream | None = None) -> Tensor:
     """Running sums along an axis: element i is the sum of elements 0 to i. Integers and bools add up in int64, 16-bit
     floats in fp32, with a rounding to the result's dtype for each element.
 
     Computed by torch's library. Raises ArgumentError (E_ARGUMENT) for an axis out of range, DTypeError (E_DTYPE) for
     8-bit floats.
+
+    Shapes: x of any shape; the result has it. Dtypes: floats; integers and bools give int64; not 8-bit floats and
+    complex (E_DTYPE).
+
+    >>> op.cumsum(op.tensor([1, 2, 3])).tolist()
+    [1, 3, 6]
     """
     node = typed(Tensor, as_node(x))
     place = normalized_axis(along(axis, dim, -1), len(node.shape))
@@ -30,7 +37,7 @@ def cumsum(x: object, axis: int = -1, *, dim: int | None = None, stream: Stream 
 
 
 def topk(
-    x: object,
+    x: ArrayLike,
     k: int,
     axis: int = -1,
     largest: bool = True,
@@ -44,6 +51,12 @@ def topk(
 
     Computed by torch's library, once: evaluating either result evaluates both. Raises ArgumentError (E_ARGUMENT) for an
     axis out of range and more elements than there are, DTypeError (E_DTYPE) for 8-bit floats and bools.
+
+    Shapes: x [..., n] gives [..., k] twice. Dtypes: floats and integers; not 8-bit floats, bools and complex (E_DTYPE).
+
+    >>> values, places = op.topk(op.tensor([5, 9, 7]), 2)
+    >>> values.tolist(), places.tolist()
+    ([9, 7], [1, 2])
     """
     node = typed(Tensor, as_node(x))
     count, place = integer(k, "k"), normalized_axis(along(axis, dim, -1), len(node.shape))
@@ -59,7 +72,7 @@ def topk(
 
 
 def sort(
-    x: object,
+    x: ArrayLike,
     axis: int = -1,
     descending: bool = False,
     *,
@@ -72,6 +85,13 @@ def sort(
 
     Computed by torch's library, once: evaluating either result evaluates both. Raises ArgumentError (E_ARGUMENT) for an
     axis out of range, DTypeError (E_DTYPE) for 8-bit floats and complex numbers.
+
+    Shapes: x of any shape; both results have it. Dtypes: floats, integers and bools; not 8-bit floats and complex
+    (E_DTYPE).
+
+    >>> values, places = op.sort(op.tensor([5, 9, 7]), descending=True)
+    >>> values.tolist(), places.tolist()
+    ([9, 7, 5], [1, 2, 0])
     """
     node = typed(Tensor, as_node(x))
     place = normalized_axis(along(axis, dim, -1), len(node.shape))
@@ -84,7 +104,7 @@ def sort(
 
 
 def argsort(
-    x: object,
+    x: ArrayLike,
     axis: int = -1,
     descending: bool = False,
     *,
@@ -92,7 +112,14 @@ def argsort(
     stable: bool = True,
     stream: Stream | None = None,
 ) -> Tensor:
-    """The positions (int64) of the elements along an axis in order; see `sort`."""
+    """The positions (int64) of the elements along an axis in order; see `sort`.
+
+    Shapes: x of any shape; the result has it. Dtypes: floats, integers and bools give int64; not 8-bit floats and
+    complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.argsort(op.tensor([5, 9, 7])).tolist()
+    [0, 2, 1]
+    """
     places = sort(x, axis, descending, dim=dim, stable=stable)[1]
     issuing.on(places, stream)
     return places

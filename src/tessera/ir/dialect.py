@@ -12,9 +12,9 @@ from xdsl.dialects.scf import Scf
 from xdsl.dialects.tensor import Tensor
 from xdsl.ir import Dialect
 
-from tessera.ir.graph import GRAPH_OPERATIONS
-from tessera.ir.schedule import SCHEDULE_OPERATIONS
-from tessera.ir.tile import TILE_OPERATIONS
+from tessera.ir.graph.operations import GRAPH_OPERATIONS
+from tessera.ir.schedule.operations import SCHEDULE_OPERATIONS
+from tessera.ir.tile.operations import TILE_OPERATIONS
 
 # One dialect for the three levels: MLIR's namespace ends at the first dot of an operation's name.
 Tessera = Dialect("tessera", [*GRAPH_OPERATIONS.values(), *SCHEDULE_OPERATIONS, *TILE_OPERATIONS], [])

@@ -20,6 +20,9 @@ from tessera.ir.refusal import RefusalError
 from tessera.ir.verification import find_violation
 
 _UNREGISTERED = re.compile(r"Operation (\S+) is not registered")
+_UNTYPED = re.compile(r"function type signature expected")
+_GENERIC = re.compile(r'((?:%[\w$.-]+(?:\s*,\s*)?)*)(?:\s*=\s*)?("[\w.]+")\s*\(([^()]*)\)')
+"""Results, name and operands of an operation in the generic form."""
 _UNDEFINED = re.compile(r"values used but not defined: \[(%[^,\]]+)")
 
 
@@ -118,9 +121,39 @@ def parse_with_source(text: str, name: str) -> tuple[ModuleOp, SourceMap]:
 
 def _located(error: ParseError | VerifyException | OverflowError, parser: _LocatingParser) -> IRError:
     if isinstance(error, ParseError):
+        if _UNTYPED.search(error.msg):
+            return _without_types(error, parser)
         return _error(error.msg, _named_span(error.msg, parser) or error.span)
     # Types and numbers are checked as they are parsed, before there is an operation to point at.
     return _error(str(error), parser._current_token.span)
+
+
+def _without_types(error: ParseError, parser: _LocatingParser) -> IRError:
+    """The error of an operation that ends before its types, at its name, with the form that has them."""
+    before = parser.lexer.input.content[: error.span.start]
+    operations = list(_GENERIC.finditer(before))
+    if not operations:
+        return _error(error.msg, error.span)
+    found = operations[-1]
+    results, name, operands = found.groups()
+    names = [each.strip() for each in operands.split(",") if each.strip()]
+    types = [_type_of(each, name, parser) for each in names]
+    many = [types[0] if types else _usual_type(name) for each in results.split(",") if each.strip()]
+    given = f"({', '.join(many)})" if len(many) != 1 else many[0]
+    typed = f"{name}({', '.join(names)}) {{...}} : ({', '.join(types)}) -> {given}"
+    span = Span(found.start(2), found.end(2), parser.lexer.input)
+    message = _message(f"the types of {name} are missing: those of its operands and results stand behind it", span)
+    return IRError(message, hints=[f"for example {typed}"], where="")
+
+
+def _type_of(value: str, name: str, parser: _LocatingParser) -> str:
+    """The type of an operand where it is defined, else one that operations of such a name take."""
+    known = parser.ssa_values.get(value.removeprefix("%"))
+    return str(known[0].type) if known else _usual_type(name)
+
+
+def _usual_type(name: str) -> str:
+    return "vector<16x16xf32>" if name.startswith('"tessera.tile.') else "tensor<?x?xf32>"
 
 
 def _named_span(message: str, parser: _LocatingParser) -> Span[str] | None:

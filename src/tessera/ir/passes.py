@@ -71,7 +71,7 @@ def _strip_names(op: Operation) -> None:
 IR_PASSES: Mapping[str, str] = {
     VerifyPass.name: f"{__name__}:{VerifyPass.__name__}",
     StripNamesPass.name: f"{__name__}:{StripNamesPass.__name__}",
-    "function-to-kernel": "tessera.ir.fragments:FunctionToKernelPass",
+    "function-to-kernel": "tessera.ir.tile.fragments:FunctionToKernelPass",
 }
 """The passes of this room: name -> "module:Class"."""
 

@@ -11,11 +11,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from tessera.dtypes import SUPPORTED, dtype_of
 from tessera.errors import GradDetachedError
-from tessera.lazy import interning
 from tessera.lazy.devices import CPU
-from tessera.lazy.leaf import Attached, Leaf
+from tessera.lazy.leaves.leaf import Attached, Leaf
 from tessera.lazy.node import Node
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import contiguous_strides
 
 Evaluator: TypeAlias = Callable[[Sequence[Node]], None]
 

@@ -8,10 +8,10 @@ from typing import TypeAlias
 from tessera.errors import CompileError, InputMutatedError
 from tessera.lazy.attached import detached, is_attached
 from tessera.lazy.attached import evaluate as evaluate_attached
-from tessera.lazy.constants import ConstantLeaf
 from tessera.lazy.devices import CPU
-from tessera.lazy.export import to_torch, unknown_values
-from tessera.lazy.leaf import Attached, Leaf, Placeholder
+from tessera.lazy.leaves.constants import ConstantLeaf
+from tessera.lazy.leaves.export import to_torch, unknown_values
+from tessera.lazy.leaves.leaf import Attached, Leaf, Placeholder
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import is_current
 from tessera.lazy.promise import Promise, is_ordered, settle

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from tessera.errors import CompileError
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node
 
 Issuer: TypeAlias = Callable[[Sequence[Node], Any], None]

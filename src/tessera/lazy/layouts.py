@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from tessera.ir.anchor import Reduction
+from tessera.ir.anchors.anchor import Reduction
 
 Shape: TypeAlias = tuple[int, ...]
 Coordinates: TypeAlias = Mapping[str, int]

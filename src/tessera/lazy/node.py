@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from tessera.dtypes import DType
-from tessera.lazy import interning
-from tessera.lazy.leaf import Leaf
-from tessera.lazy.structure import Position, Shape, Structure
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import Position, Shape, Structure
 
 State: TypeAlias = tuple[Structure, tuple[Leaf, ...]]
 

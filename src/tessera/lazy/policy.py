@@ -12,8 +12,9 @@ from typing import Literal, TypeAlias, get_args
 
 from torch import get_num_threads
 
-from tessera import forks, settings
+from tessera import settings
 from tessera.errors import ArgumentError
+from tessera.system import forks
 
 Mode: TypeAlias = Literal["fast", "deterministic", "strict"]
 MODES: tuple[Mode, ...] = get_args(Mode)

@@ -1,5 +1,5 @@
-"""Values that are on their way: results that queued work (`runtime/streams.py`) is still computing, and memory of users
-that it still touches.
+"""Values that are on their way: results that queued work (`runtime/streams/stream.py`) is still computing, and memory
+of users that it still touches.
 
 A result on its way is a leaf like any other, over memory that was taken when the work was enqueued. Its owner is a
 `Promise`, which looks like a tensor that was written to until the value is there, so that the check of versions before
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeAlias
 
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.leaf import Leaf
 
 Guard: TypeAlias = Callable[[Sequence[Leaf], Sequence[Leaf]], None]
 
@@ -98,7 +98,7 @@ _ordered: Final = threading.local()
 def ordered() -> Iterator[None]:
     """What this thread does in the block comes after all that it has to come after: `settle` asks the guard nothing.
     For queued work, which must not wait for what is queued behind it. Writes to what it reads are looked for by who
-    queued it (`lazy/writes.py`), since those of work behind it are announced already.
+    queued it (`lazy/leaves/writes.py`), since those of work behind it are announced already.
     """
     _ordered.here = True
     try:

@@ -26,6 +26,7 @@ _RECORDS: Final = (
     "spectral.records",
     "window.records",
     "collective.records",
+    "attention.saved",
 )
 """The modules that register operators, in the order of `OPERATORS`, by which the fuzzer draws."""
 

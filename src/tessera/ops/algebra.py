@@ -14,14 +14,14 @@ import torch
 
 from tessera.dtypes import DType, accumulator, bool_, real_of
 from tessera.errors import ArgumentError
-from tessera.lazy import interning
-from tessera.lazy.building import apply, binary, unary
-from tessera.lazy.conversion import NotATensorError, as_node, as_operands, as_pair, beside
 from tessera.lazy.issuing import issue
-from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.leaves.conversion import NotATensorError, as_node, as_operands, as_pair, beside
+from tessera.lazy.leaves.leaf import scalar_leaf
+from tessera.lazy.leaves.scalars import LITERALS, Number
 from tessera.lazy.node import Node, constant_node, leaf_node, use_node_class
-from tessera.lazy.scalars import LITERALS, Number
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.building import apply, binary, unary
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.record import OPERATORS, Operator
 
 

@@ -17,25 +17,23 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, complex_of, fp32, fp64, real_of
-from tessera.ir import anchor_rules
-from tessera.lazy import interning
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.lazy.leaves.views import as_real
 from tessera.lazy.node import leaf_node
-from tessera.lazy.promotion import broadcast_shape, common_dtype
-from tessera.lazy.structure import Attributes, Position, Shape, Structure
-from tessera.lazy.views import as_real
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.promotion import broadcast_shape, common_dtype
+from tessera.lazy.structures.structure import Attributes, Position, Shape, Structure
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.applications import transforms
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.extension import flops_per_element
 from tessera.ops.layout.views import existing, indexed
-from tessera.ops.library import define
+from tessera.ops.library import define, per_element
 from tessera.ops.record import (
     COMPLEX_RULES,
     OPERATORS,
     Named,
     Operator,
     Typed,
-    bytes_once,
     dtype_error,
     elements,
     register,
@@ -51,10 +49,6 @@ PAIR = 2
 
 def _as_given(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
     return [operand.dtype for operand in operands]
-
-
-def _no_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    return 0
 
 
 def conjugate(z: N) -> N:
@@ -127,8 +121,6 @@ _VIEW: Mapping[str, Any] = {
     "family": "layout",
     "arity": (1, 1),
     "operand_dtypes": _as_given,
-    "flops": _no_flops,
-    "bytes_moved": bytes_once,
     "body": _copy_body,
     "attributes": {},
 }
@@ -255,7 +247,7 @@ define(
     _mul,
     {},
     result=_broadcast,
-    flops=flops_per_element(6),
+    flops=per_element(6),
     reference=torch.mul,
     gradient=_mul_gradient,
     application=transforms.of_complex_maps(2),
@@ -266,7 +258,7 @@ define(
     _div,
     {},
     result=_broadcast,
-    flops=flops_per_element(11),
+    flops=per_element(11),
     reference=torch.div,
     gradient=_div_gradient,
     application=transforms.of_complex_maps(2),
@@ -289,7 +281,7 @@ define(
     {},
     operand_dtypes=_as_given,
     result=_magnitude,
-    flops=flops_per_element(4),
+    flops=per_element(4),
     reference=torch.abs,
     gradient=_abs_gradient,
     application=transforms.of_complex_maps(1),
@@ -300,7 +292,6 @@ define(
     {"dtype": None},
     operand_dtypes=_as_given,
     result=_widened,
-    flops=_no_flops,
     reference=lambda x, *, dtype: x.to(torch.complex128),
     gradient=_to_complex_gradient,
     application=transforms.of_widening,

@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError
-from tessera.lazy.promotion import common_dtype
-from tessera.lazy.structure import Shape
-from tessera.ops.record import OPERATORS, Named, Operator, Typed, dtype_error, elements, register
+from tessera.lazy.structures.promotion import common_dtype
+from tessera.lazy.structures.structure import Shape
+from tessera.ops.record import OPERATORS, Named, Operator, Typed, dtype_error, register
 
 
 def only_float(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
@@ -25,11 +25,6 @@ def same_shape_result(
 ) -> tuple[Shape, DType]:
     """The shape and the dtype of the first operand."""
     return operands[0].shape, cast[0]
-
-
-def flops_per_element(count: int) -> Callable[[Sequence[Typed], Typed, Named], int]:
-    """So many operations for each element of the result."""
-    return lambda operands, result, attributes: count * elements(result.shape)
 
 
 def no_gradient(name: str) -> Callable[..., NoReturn]:

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from tessera.errors import ArgumentError
-from tessera.ir import anchor_rules
-from tessera.ir.anchor import AnchorRule
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.ir.anchors.anchor import AnchorRule
 from tessera.ops.applications import images, maps, products
 from tessera.ops.applications.rule import Rule
 
@@ -39,6 +39,46 @@ def _factors(size: Size) -> list[Size]:
 
 
 @dataclass(frozen=True)
+class GroupKind:
+    """A kind of kernels that fusion makes, which are groups of operations while it does."""
+
+    name: str
+    share: float = 0.0
+    """The share that a group may have of the instructions that bound a kernel (`rewrite.depth`); with none it takes no
+    other operation. Where sums stay in registers it is a half: an epilogue is compiled once for every height of a
+    register tile."""
+    sums_in_registers: bool = False
+    """Maps of the result are epilogues, as long as nothing else needs what they read."""
+    takes_siblings: bool = False
+    """Several groups of the kind over one operand, whose results meet in a map, are one kernel."""
+    is_walk: bool = False
+    """Maps and reductions, which walk one domain: kernels of the families "row" and "column"."""
+    is_kernel: bool = True
+    """Whether the group becomes a kernel; else its operation stays as it is."""
+
+
+MAP: Final = GroupKind("map", share=1.0, is_walk=True)
+REDUCTION: Final = GroupKind("reduction", share=1.0, is_walk=True)
+_MOVE: Final = GroupKind("layout", is_kernel=False)
+
+GROUP_KINDS: Final[Mapping[str, GroupKind]] = MappingProxyType(
+    {
+        kind.name: kind
+        for kind in (
+            MAP,
+            REDUCTION,
+            GroupKind("contraction", share=0.5, sums_in_registers=True, takes_siblings=True),
+            GroupKind("convolution", share=0.5, sums_in_registers=True),
+            GroupKind("window", share=0.5, sums_in_registers=True),
+            GroupKind("attention"),
+            _MOVE,
+        )
+    }
+)
+"""All kinds by name."""
+
+
+@dataclass(frozen=True)
 class OperatorFamily:
     """A family of operators.
 
@@ -46,7 +86,7 @@ class OperatorFamily:
     """
 
     name: str
-    group: str
+    group: GroupKind
     anchors: AnchorRule | None = None
     """How operands and result are indexed."""
     application: Callable[[int], Rule] | None = None
@@ -59,6 +99,8 @@ class OperatorFamily:
     """A library computes the result, from tensors in memory."""
     is_product: bool = False
     """Matrices are multiplied."""
+    is_several: bool = False
+    """It stands for several operators, and its kernels are reported as fused ones."""
     has_images: bool = False
     """The result is an image, made by a window that walks over another."""
     is_counted: bool = False
@@ -103,13 +145,13 @@ class OperatorFamily:
         return self.application(most)
 
 
-CONSTANT: Final = OperatorFamily("constant", group="map")
+CONSTANT: Final = OperatorFamily("constant", group=MAP)
 """Literals, which have no record."""
 
 _ALL: Final = (
     OperatorFamily(
         "elementwise",
-        group="map",
+        group=MAP,
         anchors=anchor_rules.broadcast,
         application=maps.of_maps,
         is_map=True,
@@ -118,7 +160,7 @@ _ALL: Final = (
     ),
     OperatorFamily(
         "row",
-        group="reduction",
+        group=REDUCTION,
         anchors=anchor_rules.rows,
         application=lambda most: maps.of_norms(most - 1),
         is_counted=True,
@@ -127,7 +169,7 @@ _ALL: Final = (
     ),
     OperatorFamily(
         "reduction",
-        group="reduction",
+        group=REDUCTION,
         anchors=anchor_rules.reduction(),
         application=lambda most: maps.of_reductions,
         is_counted=True,
@@ -136,7 +178,7 @@ _ALL: Final = (
     ),
     OperatorFamily(
         "contraction",
-        group="contraction",
+        group=GROUP_KINDS["contraction"],
         anchors=anchor_rules.matrices,
         application=lambda most: products.of_products,
         is_product=True,
@@ -146,7 +188,7 @@ _ALL: Final = (
     ),
     OperatorFamily(
         "convolution",
-        group="convolution",
+        group=GROUP_KINDS["convolution"],
         anchors=anchor_rules.convolution,
         application=lambda most: images.of_convolutions,
         has_images=True,
@@ -155,16 +197,17 @@ _ALL: Final = (
     ),
     OperatorFamily(
         "attention",
-        group="attention",
+        group=GROUP_KINDS["attention"],
         anchors=anchor_rules.attention,
         application=lambda most: products.of_attention,
+        is_several=True,
         numbers=frozenset((3,)),  # the scale
         beyond=((1, "j"), (1, "d"), (1, "h")),
         operands_of=_queries_keys_values,
     ),
     OperatorFamily(
         "window",
-        group="window",
+        group=GROUP_KINDS["window"],
         anchors=anchor_rules.window(),
         application=lambda most: images.of_windows(taps=most > 1),
         has_images=True,
@@ -173,13 +216,13 @@ _ALL: Final = (
     ),
     OperatorFamily(
         "layout",
-        group="layout",
+        group=_MOVE,
         is_move=True,
         without_kernel="the result of {}, which moves data, has no kernel to pin",
     ),
     OperatorFamily(
         "library",
-        group="layout",
+        group=_MOVE,
         is_call=True,
         without_kernel="the result of {}, which a library computes, has no kernel to pin",
     ),

@@ -10,15 +10,20 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.record import LibraryCall, Named, Operator, bytes_once, register
+from tessera.ops.record import CostRule, LibraryCall, Named, Operator, elements, register
 
 
 def define(name: str, call: LibraryCall, attributes: Named, **rules: Any) -> Operator:
     """Registers an operator of the family "library". `rules` are the other fields of `Operator`; by default it takes
-    one operand, and moves each byte once.
+    one operand, computes nothing, and moves each byte once.
     """
-    fields: dict[str, Any] = {"arity": (1, 1), "bytes_moved": bytes_once} | rules
+    fields: dict[str, Any] = {"arity": (1, 1)} | rules
     return register(Operator(name=name, family="library", body=_no_body, attributes=attributes, library=call, **fields))
+
+
+def per_element(count: int) -> CostRule:
+    """So many operations for each element of the result."""
+    return lambda operands, result, attributes: count * elements(result.shape)
 
 
 def _no_body(e: Emitter[V], *values: V, **attributes: object) -> V:

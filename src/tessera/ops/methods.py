@@ -9,7 +9,7 @@ from typing import Any, Self
 from typing import cast as typed
 
 from tessera.errors import ArgumentError
-from tessera.lazy.conversion import NotATensorError
+from tessera.lazy.leaves.conversion import NotATensorError
 from tessera.ops.algebra import Algebra
 from tessera.ops.elementwise import division
 from tessera.ops.indexing import advanced

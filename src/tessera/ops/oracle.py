@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import torch
 
-from tessera.lazy.export import to_torch
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.export import to_torch
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import Node
-from tessera.lazy.sources import from_torch
-from tessera.lazy.structure import Occurrence
+from tessera.lazy.structures.structure import Occurrence
 from tessera.ops.record import OPERATORS
 
 _WIDEST = {"float": torch.float64, "complex": torch.complex128}

@@ -8,11 +8,12 @@ import numpy
 import torch
 
 from tessera.errors import ArgumentError, DeviceError, DTypeError, ShapeMismatchError
-from tessera.lazy import evaluation, issuing, sources, writes
+from tessera.lazy import evaluation, issuing
 from tessera.lazy.devices import CPU, is_cpu_memory
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves import sources, writes
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.leaves.transfer import on_device
 from tessera.lazy.node import Node
-from tessera.lazy.transfer import on_device
 
 
 def evaluate_into(node: Node, out: torch.Tensor | numpy.ndarray[Any, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from tessera.dtypes import DType
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.structure import Structure
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import OPERATORS, Named, Operator, Typed, register
 
@@ -36,10 +36,6 @@ def _operand_dtype(name: str, operands: Sequence[Typed], attributes: Named) -> l
     return [operands[0].dtype]
 
 
-def _nothing(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    return 0
-
-
 def _reference(x: torch.Tensor, *, knobs: str) -> torch.Tensor:
     return x
 
@@ -59,8 +55,6 @@ PIN = register(
         family="elementwise",
         arity=(1, 1),
         operand_dtypes=_operand_dtype,
-        flops=_nothing,
-        bytes_moved=_nothing,
         reference=_reference,
         gradient=_gradient,
         body=_body,

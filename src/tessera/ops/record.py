@@ -14,10 +14,10 @@ import torch
 
 from tessera.dtypes import DType, accumulator
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
-from tessera.ir.anchor import Anchor, AnchorError, AnchorRule
-from tessera.lazy import interning
+from tessera.ir.anchors.anchor import Anchor, AnchorError, AnchorRule
 from tessera.lazy.node import Node
-from tessera.lazy.structure import Attributes, Position, Shape, Structure
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import Attributes, Position, Shape, Structure
 from tessera.ops.applications.rule import AbstractValue, Application, Rule
 from tessera.ops.families import CONSTANT, FAMILIES, FamilyName, OperatorFamily
 
@@ -117,11 +117,11 @@ class Operator:
 
     `operand_dtypes` says what operands are cast to. The result's shape follows from the anchor, its dtype from
     `element`, by default that of the first operand; an operator of which no map says the shape has a `result` that
-    gives both. All refuse operands that do not fit, with all shapes in the message, and `advice` as hints. `flops`
-    counts additions, multiplications and every elementary function as one each; `bytes_moved` counts each operand and
-    the result once. `reference` is the meaning, on torch tensors: floats come as float64, and attributes as keywords.
-    `gradient(cotangent, operands, result, **attributes)` builds nodes: the cotangent of each operand in the operand's
-    shape and dtype, None where there is none. `body(emitter, *values, **attributes)` is the tile body; see `emitter`.
+    gives both. All refuse operands that do not fit, with all shapes in the message, and `advice` as hints. `flops` and
+    `bytes_moved` count the work of a call where body and anchor do not say it. `reference` is the meaning, on torch
+    tensors: floats come as float64, and attributes as keywords. `gradient(cotangent, operands, result, **attributes)`
+    builds nodes: the cotangent of each operand in the operand's shape and dtype, None where there is none.
+    `body(emitter, *values, **attributes)` is the tile body; see `emitter`.
     `cheap` says that computing an element costs less than moving it: such maps run while an operand of a matrix
     product is packed. Of a `positive` operator only positive operands give ordinary numbers: kernels are timed and
     checked on such. An operator with a `summary` has a function of its name in `op`, where it has none by itself.
@@ -138,8 +138,6 @@ class Operator:
     family: FamilyName
     arity: tuple[int, int]
     operand_dtypes: OperandDTypes
-    flops: CostRule
-    bytes_moved: CostRule
     reference: Callable[..., torch.Tensor]
     gradient: Callable[..., tuple[Node | None, ...]]
     body: Callable[..., Any]
@@ -157,6 +155,10 @@ class Operator:
     advice: Advice = _no_advice
     result: ResultRule | None = None
     symbolic: SymbolicRule = _all_attributes
+    flops: CostRule | None = None
+    """None where the tile body says it (`counting.flops_of`)."""
+    bytes_moved: CostRule | None = None
+    """None where each operand is read once, and the result written once."""
     cheap: bool = False
     positive: bool = False
     library: LibraryCall = _no_library
@@ -166,6 +168,8 @@ class Operator:
     kept: bool = False
     by_planes: bool = False
     summary: str = ""
+    title: str = ""
+    """What reports show, where that is not the words of the name with capitals."""
     in_place: bool = False
     application: Rule | None = None
     """What the operator may be applied to; None where its family says it (`families.py`)."""
@@ -312,22 +316,6 @@ def _cast(operand: Structure, dtype: DType) -> Structure:
 def elements(shape: Shape) -> int:
     """The number of elements of a shape."""
     return math.prod(shape)
-
-
-def per_point(anchor: AnchorRule, count: int, per_element: int = 0) -> CostRule:
-    """So many operations for each point of an anchor's iteration space, and more for each element of the result."""
-
-    def counted(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-        shapes = [operand.shape for operand in operands]
-        points = anchor(tuple(map(len, shapes)), attributes).points(shapes)
-        return count * points + per_element * elements(result.shape)
-
-    return counted
-
-
-def bytes_once(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    """Bytes of memory traffic when each operand is read once and the result is written once."""
-    return sum(elements(value.shape) * value.dtype.itemsize for value in (*operands, result) if not value.weak)
 
 
 def describe(operands: Sequence[Typed]) -> str:

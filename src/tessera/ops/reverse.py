@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.lazy.building import apply
-from tessera.lazy.leaf import Leaf
-from tessera.lazy.node import Node, constant_node, leaf_node
-from tessera.lazy.structure import Occurrence
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.node import Node, constant_node, joined, leaf_node
+from tessera.lazy.structures.building import apply
+from tessera.lazy.structures.structure import Occurrence
 from tessera.ops.record import OPERATORS
 
 
-def pulled_back(output: Node, cotangent: Node) -> dict[Leaf, Any]:
-    """Cotangents of all leaves that an output depends on, for one of the output."""
-    structure, leaves = output.state
+def by_leaves(outputs: Sequence[Node], seeds: Sequence[Node]) -> dict[Leaf, Any]:
+    """Cotangents of all leaves that some outputs depend on, for a cotangent of each output."""
+    structure, leaves = outputs[0].state if len(outputs) == 1 else joined(outputs)
     order = structure.post_order()
-    nodes = nodes_of(order, leaves)
+    roots = order[-1].operands if structure.kind == "tuple" else (len(order) - 1,)
+    nodes = nodes_of(order[:-1] if structure.kind == "tuple" else order, leaves)
     cotangents: list[Any] = [None] * len(order)
-    cotangents[-1] = cotangent
-    for index in range(len(order) - 1, -1, -1):
+    for root, seed in zip(roots, seeds, strict=True):
+        present = cotangents[root]
+        cotangents[root] = seed if present is None else present + seed
+    for index in range(len(nodes) - 1, -1, -1):
         arriving, (below, operands, _) = cotangents[index], order[index]
         if arriving is None or below.operator is None:
             continue

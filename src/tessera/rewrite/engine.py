@@ -13,9 +13,9 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tessera.dtypes import DType
 from tessera.errors import CompileError
-from tessera.ir import graph
 from tessera.ir.attributes import ELEMENT_TYPES, Value, dimension_names, names_of, tensor_type
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph import operations as graph
+from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.pins import KNOBS, SEEN_OTHERWISE
 from tessera.ops.record import family_of
 from tessera.rewrite.provenance import inherit, replaced

@@ -14,9 +14,9 @@ from xdsl.dialects.builtin import ArrayAttr, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, SSAValue
 
-from tessera.ir.anchor import ExtentClasses, Place
+from tessera.ir.anchors.anchor import ExtentClasses, Place
 from tessera.ir.attributes import dimension_names, names_of
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 
 
 def has_extent_names(function: FuncOp) -> bool:

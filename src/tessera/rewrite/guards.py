@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ArrayAttr
 from xdsl.dialects.func import FuncOp
 
 from tessera.ir.attributes import names_of, to_attribute
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 
 GUARDS = "guards"
 Guard = tuple[tuple[str, ...], tuple[str, ...]]

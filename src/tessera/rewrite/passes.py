@@ -11,12 +11,12 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from tessera.ir.passes import Pass
-from tessera.rewrite import algebra, idioms, reductions, transposes
-from tessera.rewrite.depth import DEPTH
 from tessera.rewrite.engine import Firing, merge_equal, rewrite_function
 from tessera.rewrite.extents import has_extent_names, name_extents
-from tessera.rewrite.fusion import UNLIMITED, Bounds, fuse_function
-from tessera.rewrite.siblings import TOGETHER
+from tessera.rewrite.fusion.depth import DEPTH
+from tessera.rewrite.fusion.kernels import UNLIMITED, Bounds, fuse_function
+from tessera.rewrite.fusion.siblings import TOGETHER
+from tessera.rewrite.rules import algebra, idioms, reductions, transposes
 
 ALL_IDIOMS: Final = 2
 
@@ -103,7 +103,8 @@ class IdiomsPass(RewritePass):
 class FuseKernelsPass(RewritePass):
     """Graph operations become schedule kernels of at most `limit` operations and about `depth` vector instructions.
 
-    A limit of 1 is no fusion; `rewrite/depth.py` counts instructions. A kernel has `products` matrix products at most.
+    A limit of 1 is no fusion; `rewrite/fusion/depth.py` counts instructions. A kernel has `products` matrix products at
+    most.
     """
 
     name: ClassVar[str] = "fuse-kernels"

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from xdsl.ir import Operation
 
-from tessera.ir.graph import GraphOperation
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.graph.operations import GraphOperation
+from tessera.ir.schedule.operations import ScheduleKernelOp
 
 _rules: WeakKeyDictionary[Operation, tuple[str, ...]] = WeakKeyDictionary()
 

@@ -11,9 +11,9 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera import target as targets
 from tessera.errors import IRError, TesseraError
-from tessera.ir import schedule as schedule_ir
 from tessera.ir.passes import Pass
 from tessera.ir.refusal import RefusalError
+from tessera.ir.schedule import operations as schedule_ir
 from tessera.scheduling.families.legality import check_schedule
 from tessera.scheduling.families.registry import families, family_called, lower
 from tessera.scheduling.lowering.schedule_reader import read_kernel

@@ -10,30 +10,30 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tessera.errors import MeshError
-from tessera.lazy import interning
-from tessera.lazy.building import apply
 from tessera.lazy.devices import is_mesh
 from tessera.lazy.evaluation import check_versions, evaluate
-from tessera.lazy.export import to_torch
 from tessera.lazy.layouts import Coordinates, Shape
-from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.export import to_torch
+from tessera.lazy.leaves.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import Node, constant_node, leaf_node
 from tessera.lazy.promise import ordered
-from tessera.lazy.sources import from_torch
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.building import apply
+from tessera.lazy.structures.structure import Structure
 from tessera.ops.algebra import filled
 from tessera.ops.layout import views
-from tessera.sharding import communication
-from tessera.sharding.chunking import chunked
-from tessera.sharding.groups import Waiting, begun, begun_together, unpacked
-from tessera.sharding.mesh import Mesh
-from tessera.sharding.order import collective_order
-from tessera.sharding.partition import partition
-from tessera.sharding.program import Compute, Joined, Literal, LocalProgram, Piece, Read, Regard, ShardMove
-from tessera.sharding.redistribution import MeshStep
-from tessera.sharding.rules import result_attributes
-from tessera.sharding.schedule import Evaluate, OverlapLimits, Start, schedule_of
-from tessera.sharding.shards import Shards, shards_of
+from tessera.sharding.exchange import communication
+from tessera.sharding.exchange.groups import Waiting, begun, begun_together, unpacked
+from tessera.sharding.exchange.order import collective_order
+from tessera.sharding.partitioning.chunking import chunked
+from tessera.sharding.partitioning.partition import partition
+from tessera.sharding.partitioning.program import Compute, Joined, Literal, LocalProgram, Piece, Read, Regard, ShardMove
+from tessera.sharding.partitioning.redistribution import MeshStep
+from tessera.sharding.partitioning.rules import result_attributes
+from tessera.sharding.partitioning.schedule import Evaluate, OverlapLimits, Start, schedule_of
+from tessera.sharding.tensors.mesh import Mesh
+from tessera.sharding.tensors.shards import Shards, shards_of
 
 Slots: TypeAlias = dict[int, Leaf]
 """By number, the values that are there on a device."""

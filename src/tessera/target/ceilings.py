@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tessera.errors import CacheFormatError
-from tessera.files import read_regular
+from tessera.system.files import read_regular
 
 _FORMAT = 1
 """Version of the JSON form; a file of another version is refused."""

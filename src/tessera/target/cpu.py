@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from tessera import forks
+from tessera.system import forks
 from tessera.target.facts import MemoryLevel, Target, vector_facts
 
 _DEFAULT_LINE_BYTES = 64

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from tessera import settings
-from tessera.files import write_atomically
+from tessera.system.files import write_atomically
 from tessera.target.ceilings import Ceilings, read_ceilings
 from tessera.target.cpu import detect
 from tessera.target.facts import Target

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tessera import forks, settings
+from tessera import settings
 from tessera.errors import ArgumentError, DeviceError, TuneFailedError, TuneSpaceEmptyError
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system import forks
 from tessera.tuning.config import Config, Imported, Status
 from tessera.tuning.explanation import ScheduleExplanation, explanation
 from tessera.tuning.interfaces import ProgressHook, TuningBackend, TuningProblem

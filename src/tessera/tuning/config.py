@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measure.trial import Trial
@@ -19,6 +19,12 @@ _FIRST = ("tile", "pipeline_depth", "fusion")
 _SHOWN = 5
 """Entries of an import that are named for each reason why they do not apply."""
 
+_CAVEATS: Final = {
+    "default": " (never tuned: the cost model's choice)",
+    "nearest": " (never tuned: the choice of the cost model and of what was measured for shapes nearby)",
+}
+"""What is said of schedules that nothing was measured for, by their source."""
+
 Source: TypeAlias = Literal["measured", "model", "cache", "nearest", "default", "agreed"]
 WarmingState: TypeAlias = Literal["waiting", "tuning", "elsewhere", "done", "failed"]
 
@@ -26,7 +32,7 @@ WarmingState: TypeAlias = Literal["waiting", "tuning", "elsewhere", "done", "fai
 @dataclass(frozen=True)
 class Config:
     """A schedule for one kernel of one shape; prints as `Best config: tile=(128,128,64), pipeline_depth=3,
-    fusion=True` and the other knobs.
+    fusion=True` and the other knobs; of one that nobody has tuned it says so.
 
     `source` is "measured" or "model" for one found by this call, "cache" for one that the database had, "nearest" for
     one chosen from what was measured for shapes nearby, "default" for an untuned one, "agreed" for what the ranks of a
@@ -50,7 +56,7 @@ class Config:
 
     def __str__(self) -> str:
         first = {knob: self.schedule[knob] for knob in _FIRST if knob in self.schedule}
-        return f"Best config: {Schedule(first | dict(self.schedule))}"
+        return f"Best config: {Schedule(first | dict(self.schedule))}{_CAVEATS.get(self.source, '')}"
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,13 @@ paths: a run is a number.
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import math
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,8 +20,10 @@ from urllib.parse import parse_qsl
 
 from tessera.errors import ArgumentError, ProfileError, TesseraError
 from tessera.profiling.export.formats import chrome
-from tessera.viewer import answers, assets, budget, code
-from tessera.viewer.event import event
+from tessera.viewer import assets
+from tessera.viewer.pages import answers, budget, code, scope
+from tessera.viewer.pages.event import event
+from tessera.viewer.pages.kernel import kernel
 from tessera.viewer.runs import ChangedError, Run
 
 Environment = Mapping[str, Any]
@@ -27,7 +32,9 @@ StartResponse = Callable[..., Any]
 _PACKED_FROM: Final = 1024
 """Bytes from which an answer is compressed."""
 _MOST_FIELDS: Final = 20
-_OF_ONE: Final = {"event": event, "programs": code.programs, "code": code.code}
+_GZIP: Final = 31
+"""What zlib calls gzip's format, with the largest window."""
+_OF_ONE: Final = {"event": event, "kernel": kernel, "programs": code.programs, "code": code.code}
 """Questions about one event or kernel, of which there are too many for a report in one file to hold all answers."""
 
 
@@ -69,27 +76,32 @@ class Viewer:
         if name in assets.files():
             return _sent(environment, start, assets.content_type(name), assets.files()[name])
         if name == "runs":
-            return _said(environment, start, "200 OK", self._listed())
+            there = [{"name": run.name, "version": run.version} for run in self.find()] if "look" in asked else None
+            return _said(environment, start, "200 OK", self._listed() if there is None else there)
         if name == "compare":
             a, b = self._run(asked, "a"), self._run(asked, "b")
             for each in (a, b):
                 budget.require(each, name, self.max_bytes)
             return _said(environment, start, "200 OK", answers.compared(a, b))
         run = self._run(asked, "run")
-        if name == "columns" or name in answers.ANSWERS:
-            budget.require(run, name, self.max_bytes, answers.window(asked))
+        if name in ("columns", "csv", "kernel") or name in answers.ANSWERS:
+            budget.require(
+                run, asked.get("table", name) if name == "csv" else name, self.max_bytes, scope.window(asked)
+            )
         if name == "columns":
             body, _ = answers.slices(run, asked)
             return _sent(environment, start, "application/octet-stream", body)
         if name in _OF_ONE:
             return _said(environment, start, "200 OK", _OF_ONE[name](run, asked))
+        if name == "csv":
+            return _table(environment, start, run, asked)
         if name == "chrome":
             headers = [
                 ("Content-Type", "application/gzip"),
                 ("Content-Disposition", "attachment; filename=trace.json.gz"),
             ]
             start("200 OK", headers)
-            return map(gzip.compress, chrome.pieces(run.trace()))  # members one after the other are one file
+            return _gzipped(chrome.pieces(run.trace()))
         if name not in answers.ANSWERS:
             raise NotFoundError(f"there is no {name!r}")
         return _said(environment, start, "200 OK", answers.ANSWERS[name](run, asked))
@@ -112,11 +124,36 @@ class Viewer:
             return self.runs[int(number)]
 
 
+def _gzipped(pieces: Iterable[bytes]) -> Iterable[bytes]:
+    """One gzip member: browsers refuse what follows the first."""
+    packing = zlib.compressobj(wbits=_GZIP)
+    for piece in pieces:
+        yield packing.compress(piece)
+    yield packing.flush()
+
+
 def error_json(error: Exception) -> dict[str, Any]:
     """An error as pages show it: what the command line prints."""
     hints = list(error.hints) if isinstance(error, TesseraError) else []
     message = error.message if isinstance(error, TesseraError) else str(error)
     return {"error": {"code": getattr(error, "code", "E_ARGUMENT"), "message": message, "hints": hints}}
+
+
+def _table(environment: Environment, start: StartResponse, run: Run, asked: Mapping[str, str]) -> Iterable[bytes]:
+    """A table as CSV, to be kept as a file."""
+    question = asked.get("table", "")
+    if question not in answers.ANSWERS:
+        raise NotFoundError(f"there is no table {question!r}")
+    found = answers.ANSWERS[question](run, asked)
+    found = found.get("table", found)
+    if "rows" not in found:
+        raise NotFoundError(f"{question!r} is no table")
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(column["heading"] for column in found["columns"])
+    writer.writerows(found["rows"])
+    kept = [("Content-Disposition", f"attachment; filename={question}.csv")]
+    return _sent(environment, start, "text/csv; charset=utf-8", text.getvalue().encode(), more=kept)
 
 
 def _failed(environment: Environment, start: StartResponse, status: str, error: Exception) -> Iterable[bytes]:
@@ -129,9 +166,14 @@ def _said(environment: Environment, start: StartResponse, status: str, answer: o
 
 
 def _sent(
-    environment: Environment, start: StartResponse, kind: str, body: bytes, status: str = "200 OK"
+    environment: Environment,
+    start: StartResponse,
+    kind: str,
+    body: bytes,
+    status: str = "200 OK",
+    more: Iterable[tuple[str, str]] = (),
 ) -> Iterable[bytes]:
-    headers = [("Content-Type", kind), ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")]
+    headers = [("Content-Type", kind), ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), *more]
     takes_gzip = "gzip" in environment.get("HTTP_ACCEPT_ENCODING", "")
     if takes_gzip and len(body) >= _PACKED_FROM and kind != "application/octet-stream":  # planes are packed already
         body = gzip.compress(body, 1)

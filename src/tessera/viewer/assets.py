@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import Final
 
-from tessera.sources import resource
+from tessera.system.sources import resource
 
 TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 

@@ -16,21 +16,22 @@ import polars
 from tessera.errors import TesseraError
 from tessera.profiling.export.output import exported
 from tessera.profiling.trace.table import Trace
-from tessera.viewer import answers, assets, code, columns
+from tessera.viewer import assets
 from tessera.viewer.app import error_json
+from tessera.viewer.pages import answers, code, columns, kernel
 from tessera.viewer.runs import Run
 
 MOST_SLICES: Final = 5_000_000
 _ESCAPED: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-_ABOUT_PEOPLE: Final = ("thread_names",)
+_ABOUT_PEOPLE: Final = ("thread_names", "command")
 
 
 def write(
     runs: Sequence[Run], path: Path, *, most_slices: int = MOST_SLICES, redact: bool = False, with_code: bool = False
 ) -> Path:
     """Writes a report of one run, or of two that are compared, and gives its path. Of more than `most_slices` the
-    longest are in the timeline; tables are of all. `redact` leaves out host names, process numbers and Python stacks;
-    `with_code` has the compiler make the kernels' code again, which takes seconds.
+    longest are in the timeline; tables are of all. `redact` leaves out host names, process numbers, the command line
+    and Python stacks; `with_code` has the compiler make the kernels' code again, which takes seconds.
 
     Raises ProfileError where the first run cannot be read, or the file not be written.
     """
@@ -45,13 +46,16 @@ def write(
 def text(runs: Sequence[Run], most_slices: int = MOST_SLICES, with_code: bool = False) -> str:
     """The report as HTML."""
     coded = _codes(runs) if with_code else {}
-    held = {"answers": {**_answers(runs), **coded}, "columns": _columns(runs, most_slices)}
+    held: dict[str, Any] = {"answers": {**_answers(runs), **coded}, "columns": _columns(runs, most_slices)}
+    held["worker"] = assets.files()["worker.js"].decode()
     data = json.dumps(held, allow_nan=False, default=str)
     for character, escape in _ESCAPED.items():
         data = data.replace(character, escape)
     script, style = assets.bundle(), assets.files()["app.css"].decode()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; worker-src blob:"
+    )
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -80,6 +84,9 @@ def _answers(runs: Sequence[Run]) -> dict[str, Any]:
                 found[key(question, run=number)] = answer(run, {})
             except TesseraError as error:
                 found[key(question, run=number)] = error_json(error)
+        if "rows" in found[key("kernels", run=number)]:
+            for row, told in enumerate(kernel.first_kernels(run)):
+                found[key("kernel", run=number, row=row)] = told
     for a, first in enumerate(runs):
         for b, second in enumerate(runs):
             if a != b:
@@ -112,4 +119,8 @@ def _redacted(run: Run) -> Run:
         hidden = [polars.lit(None, found.events.collect_schema()[name]).alias(name) for name in ("stack", "pid")]
         return Trace(found.events.with_columns(hidden), {**kept, "ranks": ranks}, found.capability)
 
-    return Run(run.name, read)
+    hosts = [str(told["host"]) for told in run.trace().metadata.get("ranks", {}).values() if told.get("host")]
+    name = run.name
+    for host in sorted(hosts, key=len, reverse=True):  # the files of tensorboard_dir are called after theirs
+        name = name.replace(host, "host")
+    return Run(name, read)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from tessera.errors import ProfileError
+from tessera.profiling.analyses import collectives
 from tessera.profiling.readers import parquet
 from tessera.profiling.trace import reading
 from tessera.profiling.trace.table import Trace
@@ -46,6 +47,11 @@ class Run:
         """What tells runs apart: their names and files."""
         return (self.name, self._paths) if self._paths else self
 
+    @property
+    def version(self) -> str:
+        """What is another text as soon as the files are others."""
+        return str(self._state())
+
     def summary(self) -> dict[str, Any]:
         """What a list of runs says of it, as plain JSON: `started` (seconds since 1970), `duration_ns`, `recorded`,
         `dropped`, `ranks`, `device`; or `error`.
@@ -53,7 +59,7 @@ class Run:
         try:
             told = self.trace().metadata
         except ProfileError as error:
-            return {"error": error.message, "hints": list(error.hints)}
+            return {"error": error.message, "hints": list(error.hints), "version": self.version}
         started = told.get("start_unix_ns")
         return {
             "started": started / 1e9 if isinstance(started, int) and started else None,
@@ -64,6 +70,8 @@ class Run:
             "ranks": len(told.get("ranks") or {"0": {}}),
             "device": (told.get("target") or {}).get("name"),
             "source": told.get("source"),
+            "clocks_us": collectives.clocks_us(self.trace()),
+            "version": self.version,
         }
 
     def trace(self) -> Trace:

@@ -22,10 +22,10 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tessera.integrations.torch.backend import stages_of
-from tessera.integrations.torch.graph import CompiledGraph
+from tessera.integrations.torch.graphs.graph import CompiledGraph
 from tessera.integrations.torch.mapping import MAPPING
 from tessera.integrations.torch.options import CompileOptions
-from tessera.integrations.torch.partition import BackendWarning
+from tessera.integrations.torch.partitions.partition import BackendWarning
 
 DTYPES = (
     torch.float32,

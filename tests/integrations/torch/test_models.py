@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 import tessera.torch  # noqa: F401 - the backend has its name
 from tessera.integrations.torch.backend import compiled
-from tessera.integrations.torch.graph import CompiledGraph
+from tessera.integrations.torch.graphs.graph import CompiledGraph
 from tessera.integrations.torch.options import CompileOptions
-from tessera.integrations.torch.partition import BackendWarning
+from tessera.integrations.torch.partitions.partition import BackendWarning
 from tests.integrations.torch.models import MODELS
 
 FALLBACKS: dict[str, list[str]] = {}

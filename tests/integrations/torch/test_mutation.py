@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as torch's users call it
 
 from tessera.integrations.torch.backend import compiled
-from tessera.integrations.torch.graph import CompiledGraph
+from tessera.integrations.torch.graphs.graph import CompiledGraph
 from tessera.integrations.torch.options import CompileOptions
-from tessera.runtime.plan import PlanOutput
+from tessera.runtime.plans.plan import PlanOutput
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ import warnings
 import pytest
 import torch
 
-from tessera.integrations.torch.partition import BackendWarning
+from tessera.integrations.torch.partitions.partition import BackendWarning
 from tests.integrations.torch.opinfo import DTYPES, drawn, outcome
 
-SAMPLES = 14
+SAMPLES = 8
 """Of each dtype: about a second each, most of it compiling."""
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tessera.integrations.torch.backend import compiled
-from tessera.integrations.torch.graph import CompiledGraph
+from tessera.integrations.torch.graphs.graph import CompiledGraph
 from tessera.integrations.torch.options import CompileOptions
 
 Parameters = Iterable[nn.Parameter]

@@ -13,8 +13,8 @@ from torch import Tensor
 
 import tessera.torch
 from tessera.errors import ArgumentError, CompileError
-from tessera.integrations.torch import background, binding
-from tessera.integrations.torch.partition import BackendWarning
+from tessera.integrations.torch.partitions import background, binding
+from tessera.integrations.torch.partitions.partition import BackendWarning
 from tessera.lazy import evaluation
 
 

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse
-from tests.unit.backend.harness import Guarded, compile_module, run, targets
+from tests.unit.backend.llvm.harness import Guarded, compile_module, run, targets
 
 DTYPES = {
     "f32": torch.float32,

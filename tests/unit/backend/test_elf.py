@@ -10,7 +10,7 @@ import random
 import pytest
 
 from tessera.backend.elf import LinkedObject, is_linked_here
-from tessera.backend.llvm.library import compile_text
+from tessera.backend.llvm.machine_code.library import compile_text
 from tessera.errors import CompileError
 
 pytestmark = pytest.mark.skipif(not is_linked_here(), reason="LLVM links the objects of this machine")

@@ -19,7 +19,7 @@ from tessera.compiler.planning import program_of
 from tessera.errors import CompileError, DeviceError
 from tessera.handle import Tensor
 from tessera.ir.parsing import parse, print_module
-from tessera.runtime.calling import call
+from tessera.runtime.plans.calling import call
 
 DOUBLE = """
 "tessera.tile.kernel"() ({

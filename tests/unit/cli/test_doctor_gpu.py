@@ -10,10 +10,10 @@ import torch
 from tessera import settings, target
 from tessera.backend.triton import ceilings
 from tessera.cli import doctor_gpu
-from tessera.cli.doctor import doctor
+from tessera.cli.commands.doctor import doctor
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
 from tessera.target.stored_ceilings import store_ceilings
-from tests.unit.foundation.test_gpus import H200, Properties
+from tests.unit.target.test_gpus import H200, Properties
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, *devices: Properties) -> None:
@@ -73,6 +73,6 @@ def test_measuring_asks_every_device_once(monkeypatch: pytest.MonkeyPatch) -> No
     asked: list[int] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(ceilings, "measured", asked.append)
-    monkeypatch.setattr("tessera.cli.doctor.examine", lambda environment: [])
+    monkeypatch.setattr("tessera.cli.commands.doctor.examine", lambda environment: [])
     doctor(measure=True)
     assert asked == [0, 1]

@@ -9,8 +9,9 @@ import pytest
 
 from tessera import __version__, analyze, profile
 from tessera.analyze import Analysis
-from tessera.cli import prof, prof_report
+from tessera.cli import prof
 from tessera.cli.main import print_error
+from tessera.cli.profiling import report as prof_report
 from tessera.errors import ProfileError
 from tessera.profiling.export.formats import parquet
 from tessera.profiling.trace.table import Trace

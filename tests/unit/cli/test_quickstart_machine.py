@@ -14,10 +14,10 @@ from rich.console import Console
 
 from tessera import analyze, settings
 from tessera.analyze import RooflinePoint
-from tessera.cli import quickstart
-from tessera.cli.quickstart import QuickstartRow
-from tessera.cli.quickstart_kernels import kernels
-from tessera.cli.quickstart_machine import MeasuredMachine, describe, look
+from tessera.cli.commands import quickstart
+from tessera.cli.commands.quickstart import QuickstartRow
+from tessera.cli.quickstart.kernels import kernels
+from tessera.cli.quickstart.machine import MeasuredMachine, describe, look
 from tessera.errors import ArgumentError
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, Target, detect

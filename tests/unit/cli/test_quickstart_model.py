@@ -9,8 +9,9 @@ import torch
 from rich.console import Console
 from torch._inductor import cpp_builder, exc
 
-from tessera.cli import quickstart_model, quickstart_timing
-from tessera.cli.quickstart_model import ModelRow, measure_model, model_table, transformer
+from tessera.cli.quickstart import model as quickstart_model
+from tessera.cli.quickstart import timing as quickstart_timing
+from tessera.cli.quickstart.model import ModelRow, measure_model, model_table, transformer
 
 
 def shown(rows: list[ModelRow]) -> str:

@@ -12,11 +12,11 @@ from tessera.compiler.bind.arrays import View
 from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.device import compilers
 from tessera.handle import Tensor
-from tessera.ir.interpreter import run_kernel
-from tessera.ir.interpreter_memory import allocate
+from tessera.ir.interpreter.interpreter import run_kernel
+from tessera.ir.interpreter.memory import allocate
 from tessera.ir.verification import verify
-from tessera.lazy.export import memory_of
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.export import memory_of
+from tessera.lazy.leaves.leaf import Leaf
 
 SPARE = 3
 """Times its size that memory is larger than a tensor: windows that overlap name more elements than there are."""

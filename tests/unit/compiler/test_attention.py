@@ -19,6 +19,7 @@ from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.ops import oracle
 from tessera.ops.attention.records import visible_pairs
 from tessera.scheduling.families.attention.space import AttentionProblem, space
+from tessera.typing import ArrayLike
 from tests.threads import torch_threads
 
 INFINITY = math.inf
@@ -146,7 +147,7 @@ def test_casts_and_maps_around_it_are_kernels_of_their_own() -> None:
 
 def test_inside_a_kernel_another_head_size_is_another_scale() -> None:
     @op.kernel
-    def attend(q: object, k: object, v: object) -> tessera.Tensor:
+    def attend(q: ArrayLike, k: ArrayLike, v: ArrayLike) -> tessera.Tensor:
         return op.flash_attention(q, k, v)
 
     for size in (8, 32):

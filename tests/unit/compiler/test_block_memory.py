@@ -7,7 +7,7 @@ import torch
 
 import tessera
 from examples import gpt2_block, llama_block
-from tessera.runtime.plan import BoundPlan
+from tessera.runtime.plans.plan import BoundPlan
 
 TOKENS, WIDTH, HEADS = 32, 128, 4
 

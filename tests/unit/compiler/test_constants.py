@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import tessera
 from tessera import Tensor, grad, op, profile, settings, stream
 from tessera.errors import ArgumentError, GradDetachedError, MemoryLimitError
-from tessera.lazy.constants import ConstantLeaf
+from tessera.lazy.leaves.constants import ConstantLeaf
 from tessera.lazy.policy import policy
-from tessera.runtime import buffers
-from tessera.runtime.derived import derivation
+from tessera.runtime.memory import buffers
+from tessera.runtime.memory.derived import derivation
 from tessera.scheduling.families.product.decompositions.few_columns import FEW
 from tessera.target import detect
 

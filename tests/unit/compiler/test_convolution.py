@@ -21,6 +21,7 @@ from tessera.handle import Tensor
 from tessera.ops import oracle
 from tessera.scheduling.families.convolution.problem import ConvolutionProblem
 from tessera.scheduling.families.convolution.space import space
+from tessera.typing import ArrayLike
 from tests.threads import torch_threads
 from tests.unit.compiler.interpreting import interpreted
 
@@ -294,7 +295,7 @@ def test_defaults_are_legal_and_share_the_work() -> None:
     for images, depth, size, outputs, window, stride, padding in layers:
         shapes: list[tuple[int, ...]] = [(images, size, size, depth), (outputs, depth, window, window)]
 
-        def convolved(x: object, w: object, stride: int = stride, padding: int = padding) -> Tensor:
+        def convolved(x: ArrayLike, w: ArrayLike, stride: int = stride, padding: int = padding) -> Tensor:
             return op.conv2d(x, w, stride=stride, padding=padding, layout="NHWC")
 
         *_, launch = launches_of_operator(convolved, shapes, "bf16")

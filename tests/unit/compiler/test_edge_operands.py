@@ -7,7 +7,7 @@ import torch
 
 from tessera import op
 from tessera.handle import Tensor
-from tessera.lazy.conversion import as_node
+from tessera.lazy.leaves.conversion import as_node
 from tessera.ops.algebra import call
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tessera import extend, grad, op
+from tessera import dist, extend, grad, op
 from tessera.errors import ArgumentError, CompileError, DTypeError, ShapeMismatchError
 from tessera.ops import record
 from tessera.ops.algebra import call
@@ -31,8 +31,6 @@ def cubed(name: str = "cubed", **changes: Any) -> extend.Operator:
         "family": "elementwise",
         "arity": (1, 1),
         "operand_dtypes": extend.only_float,
-        "flops": extend.flops_per_element(3),
-        "bytes_moved": extend.bytes_once,
         "reference": lambda x, *, shift: x**3 + shift,
         "gradient": lambda g, operands, out, *, shift: (g * 3.0 * operands[0] * operands[0],),
         "body": lambda e, x, *, shift: e.add(e.mul(x, e.mul(x, x)), e.constant(shift, x)),
@@ -111,3 +109,21 @@ def test_names_and_families_that_cannot_be_are_refused() -> None:
         extend.register(cubed("x y"))
     with pytest.raises(ArgumentError, match="an operator of family 'layout'"):
         extend.register(cubed("other", family="layout"))
+
+
+@pytest.mark.parametrize("dimension", [0, 1])
+def test_rows_that_a_mesh_splits_are_brought_together(dimension: int) -> None:
+    unit = extend.function(
+        extend.register(
+            cubed(
+                "unit_rows",
+                family="row",
+                body=lambda e, x: e.mul(x, e.rsqrt(e.reduce("add", e.mul(x, x)))),
+                reference=lambda x: torch.nn.functional.normalize(x, dim=-1),
+                attributes={},
+            )
+        )
+    )
+    mesh = dist.Mesh(["tp"], shape=(2,), backend="emulated")
+    x = dist.tensor((4, 8), dist.ShardSpec((dimension,), ("tp",)), mesh, seed=1)
+    torch.testing.assert_close(unit(x).torch(), torch.nn.functional.normalize(x.torch(), dim=-1))

@@ -13,13 +13,14 @@ from tessera import memory_stats, op, profiler, stream
 from tessera.compiler import pipeline
 from tessera.errors import LibraryError, MemoryLimitError, TesseraError
 from tessera.handle import Tensor
-from tessera.lazy.conversion import as_node
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.ops.algebra import call
 from tessera.ops.library import define
 from tessera.ops.record import Named
-from tessera.runtime.gpu_library_plan import MixedDevicePlan
-from tessera.runtime.plan import BoundPlan
+from tessera.runtime.plans.gpu_library_plan import MixedDevicePlan
+from tessera.runtime.plans.plan import BoundPlan
+from tessera.typing import ArrayLike
 
 X = torch.randn(5, 7, generator=torch.Generator().manual_seed(3))
 
@@ -46,7 +47,6 @@ def failing() -> Iterator[str]:
         {"how": ""},
         operand_dtypes=lambda name, operands, attributes: [operands[0].dtype],
         result=lambda name, operands, cast, attributes: (operands[0].shape, cast[0]),
-        flops=lambda operands, result, attributes: 0,
         reference=lambda x, *, how: x,
         gradient=lambda g, operands, out, *, how: (None,),
     )
@@ -54,7 +54,7 @@ def failing() -> Iterator[str]:
     record._registry.pop(name)
 
 
-def mixed(x: object) -> Tensor:
+def mixed(x: ArrayLike) -> Tensor:
     """A kernel, a call, a kernel, a call, a kernel."""
     result: Tensor = op.cumsum(op.exp(op.cumsum(op.mul(x, 0.5), 1)) + 1.0, 0) * 2.0
     return result

@@ -19,8 +19,8 @@ def test_a_column_is_multiplied_and_scales_what_comes_of_it(rows: int, columns: 
     a, b = torch.randn(rows, 1), torch.randn(1, columns)
     scaled, plain = both(a, b)
     product = a.double() @ b.double() * 0.125
-    torch.testing.assert_close(scaled.torch().double(), torch.tanh(product) * a.double(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(plain.torch().double(), product, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(scaled.torch().double(), torch.tanh(product) * a.double(), rtol=1e-5, atol=1e-6)  # type: ignore[attr-defined]
+    torch.testing.assert_close(plain.torch().double(), product, rtol=1e-5, atol=1e-6)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)

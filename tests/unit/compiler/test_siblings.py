@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import Tensor, numerics, op, profile
-from tessera.runtime import buffers
+from tessera.runtime.memory import buffers
 from tessera.target import detect
+from tessera.typing import ArrayLike
 from tests.unit.compiler.interpreting import interpreted
 
 PRECISION = {torch.float32: 2e-6, torch.bfloat16: 2.0**-6, torch.float16: 2.0**-9, torch.float64: 1e-14}
@@ -27,7 +28,7 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> tor
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def gated(x: object, gate: object, up: object) -> Tensor:
+def gated(x: ArrayLike, gate: ArrayLike, up: ArrayLike) -> Tensor:
     """silu(x @ gate) * (x @ up)"""
     x = op.tensor(x)  # one operand, where a torch tensor given twice would be two
     return op.mul(op.silu(op.matmul(x, gate)), op.matmul(x, up))
@@ -98,19 +99,19 @@ def test_any_number_of_rows(rows: int, dtype: torch.dtype) -> None:
     check(result.torch(), x, *weights)
 
 
-def _biased(x: Tensor, gate: object, up: object) -> Tensor:
+def _biased(x: Tensor, gate: ArrayLike, up: ArrayLike) -> Tensor:
     return op.mul(op.gelu(op.matmul(x, gate) + 0.5), op.matmul(x, up) * 2.0 + 1.0)
 
 
-def _other_order(x: Tensor, gate: object, up: object) -> Tensor:
+def _other_order(x: Tensor, gate: ArrayLike, up: ArrayLike) -> Tensor:
     return op.mul(op.matmul(x, up), op.silu(op.matmul(x, gate)))
 
 
-def _sum(x: Tensor, gate: object, up: object) -> Tensor:
+def _sum(x: Tensor, gate: ArrayLike, up: ArrayLike) -> Tensor:
     return op.sub(op.matmul(x, gate), op.matmul(x, up))
 
 
-def _with_residual(x: Tensor, gate: object, up: object) -> Tensor:
+def _with_residual(x: Tensor, gate: ArrayLike, up: ArrayLike) -> Tensor:
     return op.add(gated(x, gate, up), op.sum(x, axis=-1, keepdims=True))
 
 

@@ -16,7 +16,7 @@ from tessera import autotune, grad, numerics, op, profile
 from tessera.compiler.explain.inspection import choices_of, schedules_of
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError, DeviceError, DTypeError, MemoryLimitError, ShapeMismatchError
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.ops import oracle
 from tessera.scheduling.families.window.space import WindowProblem, space
 

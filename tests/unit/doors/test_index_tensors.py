@@ -11,7 +11,7 @@ import torch
 from tessera import grad, op
 from tessera.errors import ArgumentError, DTypeError, IndexRangeError, ShapeMismatchError, ValueControlFlowError
 from tessera.handle import Tensor
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.structure import Structure
 
 SOURCE = torch.Generator().manual_seed(5)
 X = torch.randn(4, 5, 6, generator=SOURCE)
@@ -118,7 +118,7 @@ def test_a_mask_and_a_number_are_a_map() -> None:
     def capped(x: Tensor) -> Tensor:
         return x.at[x > 1].set(1.0)
 
-    assert torch.equal(capped(X).torch(), X.clamp(max=1.0))
+    assert torch.equal(capped(X).torch(), X.clamp(max=1.0))  # type: ignore[arg-type]
 
 
 def test_gradients_go_where_elements_came_from() -> None:
@@ -175,7 +175,7 @@ def test_bools_inside_a_kernel_say_what_to_do() -> None:
         return x[x > 0]
 
     with pytest.raises(ValueControlFlowError, match="a size that their values decide") as caught:
-        chosen(X)
+        chosen(X)  # type: ignore[arg-type]
     assert any("x.at[mask]" in hint for hint in caught.value.hints)
 
 

@@ -13,9 +13,9 @@ from xdsl.utils.test_value import create_ssa_value
 from tessera import extend, grad, op
 from tessera.compiler.graph.building import build_graph
 from tessera.errors import ShapeMismatchError
-from tessera.ir import graph
 from tessera.ir.attributes import ELEMENT_TYPES, tensor_type
-from tessera.lazy.symbolic import symbolic_form
+from tessera.ir.graph import operations as graph
+from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.ops import record
 from tests.fuzz.drawing import draw
 from tests.fuzz.ways import check

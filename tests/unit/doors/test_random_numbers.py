@@ -63,8 +63,8 @@ def test_a_seed_says_all() -> None:
 
     zeros = torch.zeros(7, 5)
     plain = op.randn((7, 5), 4).torch()
-    torch.testing.assert_close(noisy(zeros, 4).torch(), plain)
-    assert not torch.equal(noisy(zeros, 5).torch(), plain)
+    torch.testing.assert_close(noisy(zeros, 4).torch(), plain)  # type: ignore[arg-type]
+    assert not torch.equal(noisy(zeros, 5).torch(), plain)  # type: ignore[arg-type]
     assert torch.equal(op.randn((7, 5), torch.tensor(4)).torch(), plain)
     assert torch.equal((op.randn((7, 5), 4) * 1).pin(tile=(1, 16)).torch(), plain)
     assert op.rand((0, 3), 1).torch().shape == (0, 3)

@@ -9,8 +9,8 @@ from tessera.compiler.bind.arrays import Storage, View
 from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.device import compilers
 from tessera.handle import Tensor
-from tessera.ir.interpreter import run_kernel
-from tessera.lazy.export import to_torch
+from tessera.ir.interpreter.interpreter import run_kernel
+from tessera.lazy.leaves.export import to_torch
 
 
 def interpreted(tensor: Tensor) -> torch.Tensor:

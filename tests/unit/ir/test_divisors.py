@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tessera.errors import IRError
-from tessera.ir.divisors import described_arguments, divisors_of, free_words, promising, uniform
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile.divisors import described_arguments, divisors_of, free_words, promising, uniform
+from tessera.ir.tile.operations import find_kernel
 
 KERNEL = """
 "tessera.tile.kernel"() ({{

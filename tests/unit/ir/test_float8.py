@@ -9,10 +9,10 @@ import torch
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.errors import CompileError
-from tessera.ir.float8 import float8_to_integers
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
-from tests.unit.backend.harness import compile_module, run
+from tessera.ir.tile.float8 import float8_to_integers
+from tests.unit.backend.llvm.harness import compile_module, run
 
 DTYPES = {
     "f8E4M3FN": torch.float8_e4m3fn,

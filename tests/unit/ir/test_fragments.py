@@ -12,11 +12,11 @@ from tessera import target
 from tessera.backend.contract import StaticFacts
 from tessera.backend.triton import TritonBackend
 from tessera.errors import IRError
-from tessera.ir.fragments import FunctionToKernelPass
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse
+from tessera.ir.tile.fragments import FunctionToKernelPass
 from tessera.ir.verification import verify
-from tests.unit.backend.harness import compile_module, run, targets
+from tests.unit.backend.llvm.harness import compile_module, run, targets
 from tests.unit.backend.triton.promises import aligned
 
 SNIPPET = Path(__file__).parents[2] / "ir" / "spec_002_6_4.mlir"

@@ -14,7 +14,7 @@ from xdsl.utils.test_value import create_ssa_value
 
 from tessera.ir.attributes import dimension_names, tensor_type, to_attribute, to_value
 from tessera.ir.dialect import context
-from tessera.ir.graph import GRAPH_OPERATIONS, GraphOperation, create
+from tessera.ir.graph.operations import GRAPH_OPERATIONS, GraphOperation, create
 
 CONTEXT: Context = context()
 

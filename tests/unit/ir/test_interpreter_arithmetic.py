@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tessera.errors import IRError
-from tessera.ir.interpreter_arithmetic import ARITHMETIC, apply_arithmetic
+from tessera.ir.interpreter.arithmetic import ARITHMETIC, apply_arithmetic
 from tessera.ir.parsing import parse
 
 NAN = math.nan

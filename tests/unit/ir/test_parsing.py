@@ -81,3 +81,28 @@ def test_dense_elements_keep_their_value(kind: AnyFloat, value: float) -> None:
     assert isinstance(constant, ConstantOp)
     assert isinstance(constant.value, DenseIntOrFPElementsAttr)
     assert constant.value.data == written.data
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "typed"),
+    [
+        (
+            '%1 = "tessera.schedule.tile"(%0)\n       {tile_sizes = [128, 128, 32], cost_model = "roofline"}\n',
+            "<text>:1:6: ",
+            '"tessera.schedule.tile"(%0) {...} : (tensor<?x?xf32>) -> tensor<?x?xf32>',
+        ),
+        (
+            'func.func @f(%a: tensor<?x?xbf16>) {\n  %b = "tessera.schedule.tile"(%a) {m = 16}\n  return\n}\n',
+            "<text>:2:8: ",
+            '"tessera.schedule.tile"(%a) {...} : (tensor<?x?xbf16>) -> tensor<?x?xbf16>',
+        ),
+    ],
+)
+def test_an_operation_without_types_is_shown_with_them(text: str, place: str, typed: str) -> None:
+    with pytest.raises(IRError) as raised:
+        parse(text)
+    message = raised.value.message
+    assert message.startswith(place + 'the types of "tessera.schedule.tile" are missing')
+    line, caret = message.splitlines()[-2:]
+    assert line[caret.index("^") : caret.rindex("^") + 1] == '"tessera.schedule.tile"'
+    assert raised.value.hints == (f"for example {typed}",)

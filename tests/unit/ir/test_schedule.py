@@ -6,7 +6,7 @@ import pytest
 
 from tessera.errors import IRError
 from tessera.ir.parsing import parse
-from tessera.ir.schedule import TileOp
+from tessera.ir.schedule.operations import TileOp
 
 KERNEL = """
 func.func @f(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from tessera import errors, op
 from tessera.dtypes import fp32
-from tessera.lazy import interning
 from tessera.lazy.devices import device_named, is_cpu_memory, torch_device
-from tessera.lazy.transfer import on_device
+from tessera.lazy.leaves.transfer import on_device
+from tessera.lazy.structures import interning
 from tessera.stream import create
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -51,7 +52,13 @@ def test_results_lie_where_their_operands_do_and_numbers_anywhere() -> None:
 
 def test_operands_on_two_devices_are_refused_at_the_call_and_both_are_named() -> None:
     x, y = op.tensor(X, device="interpreter"), op.tensor(X)
-    for attempt in (lambda: x + y, lambda: op.matmul(x, y.T), lambda: op.concat([y, x]), lambda: x + X):
+    attempts: list[Callable[[], object]] = [
+        lambda: x + y,
+        lambda: op.matmul(x, y.T),
+        lambda: op.concat([y, x]),
+        lambda: x + X,
+    ]
+    for attempt in attempts:
         with pytest.raises(errors.DeviceError, match=r"(interpreter and cpu|cpu and interpreter)") as caught:
             attempt()
         assert "test_devices.py" in (caught.value.where or "")

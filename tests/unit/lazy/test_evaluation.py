@@ -13,9 +13,9 @@ from tessera import op
 from tessera.errors import CompileError, InputMutatedError
 from tessera.handle import Tensor
 from tessera.lazy import evaluation
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import Node
-from tessera.lazy.sources import from_torch
 from tessera.ops import oracle
 
 
@@ -76,7 +76,7 @@ def test_a_plan_is_used_in_place_of_the_evaluator(counting: CountingEvaluator) -
             return False
 
     a, b = op.tensor(torch.ones(2)), op.tensor(torch.ones(2))
-    (a - b).structure.plan = Plan()
+    (a - b).structure.plan = Plan()  # type: ignore[assignment]
     assert (a - b).tolist() == [42.0, 42.0]
     third = a - b
     evaluation.evaluate([third])
@@ -163,6 +163,6 @@ def test_a_plan_that_can_write_into_given_memory_does() -> None:
             return True
 
     a = op.tensor(torch.ones(2))
-    (-a).structure.plan = Plan()
+    (-a).structure.plan = Plan()  # type: ignore[assignment]
     out = torch.zeros(2)
     assert (-a).eval(out).tolist() == out.tolist() == [42.0, 42.0]

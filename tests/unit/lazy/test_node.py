@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tessera import Tensor, op
 from tessera.dtypes import fp32
 from tessera.lazy import node as nodes
-from tessera.lazy.interning import PENDING_LIMIT
-from tessera.lazy.leaf import Leaf, scalar_leaf
+from tessera.lazy.leaves.leaf import Leaf, scalar_leaf
 from tessera.lazy.node import Node, joined, merge
+from tessera.lazy.structures.interning import PENDING_LIMIT
 
 Leaves: TypeAlias = tuple[Leaf, ...]
 

@@ -10,8 +10,8 @@ import torch
 from tessera import op
 from tessera.dtypes import bf16, bool_, fp32, fp64, int32, int64
 from tessera.errors import ArgumentError
-from tessera.lazy.leaf import scalar_leaf
-from tessera.lazy.scalars import LITERALS, scalar_node
+from tessera.lazy.leaves.leaf import scalar_leaf
+from tessera.lazy.leaves.scalars import LITERALS, scalar_node
 
 
 def test_literals_are_part_of_the_structure_and_other_numbers_are_arguments() -> None:

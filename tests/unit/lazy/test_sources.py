@@ -14,7 +14,7 @@ from tessera import op
 from tessera.dtypes import bf16, bool_, fp32, fp64, int64
 from tessera.errors import ArgumentError, DeviceError, DTypeError, GradDetachedError, MemoryLimitError
 from tessera.handle import Tensor
-from tessera.lazy.sources import from_data, from_numpy, from_torch
+from tessera.lazy.leaves.sources import from_data, from_numpy, from_torch
 from tests import forked
 
 

@@ -7,9 +7,9 @@ import torch
 from tessera import op
 from tessera.dtypes import fp32, int64
 from tessera.handle import Tensor
-from tessera.lazy import interning
-from tessera.lazy.leaf import Leaf
-from tessera.lazy.structure import Structure
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import Structure
 
 
 class _Plan:
@@ -105,7 +105,7 @@ def test_repeated_sharing_is_counted_once() -> None:
 def test_forgetting_keeps_planned_structures_and_what_lies_below() -> None:
     a, b = matrix(), matrix()
     planned, unplanned = (a + b).structure, (a - b).structure
-    planned.plan = _Plan()
+    planned.plan = _Plan()  # type: ignore[assignment]
     interning.forget_structures()
     assert (a + b).structure is planned
     assert (a - b).structure is not unplanned

@@ -6,7 +6,7 @@ import torch
 
 from tessera import op
 from tessera.handle import Tensor
-from tessera.lazy.symbolic import SymbolicForm, symbolic_form
+from tessera.lazy.structures.symbolic import SymbolicForm, symbolic_form
 
 
 def layer(rows: int, columns: int, inner: int = 5) -> Tensor:

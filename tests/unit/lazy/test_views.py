@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.lazy import views
-from tessera.lazy.export import to_torch
-from tessera.lazy.sources import from_torch
+from tessera.lazy.leaves import views
+from tessera.lazy.leaves.export import to_torch
+from tessera.lazy.leaves.sources import from_torch
 
 
 @st.composite

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import tessera.handle  # noqa: F401  (makes `Tensor` the class of nodes)
-from tessera.lazy import evaluation, interning
+from tessera.lazy import evaluation
+from tessera.lazy.structures import interning
 from tessera.ops import oracle
 
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from tessera import grad, op
-from tessera.doors.shapes import PAD_MODES
+from tessera.doors.tensors.shapes import PAD_MODES
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops import OPERATORS, oracle
 from tessera.ops.algebra import call
+from tessera.ops.attention.saved import BACKWARD, FORWARD
 from tessera.ops.flow.records import NAMES as FLOWS
 
 Function = Callable[..., Tensor]
@@ -85,6 +86,11 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
     "rms_norm": [(op.rms_norm, (normal(3, 4),)), (op.rms_norm, (normal(3, 4), normal(4)))],
     "flash_attention": [
         (op.flash_attention, (normal(3, 4), normal(5, 4), normal(5, 2))),
+        (op.flash_attention, (normal(3, 4), normal(5, 4), normal(5, 4))),
+        (
+            lambda q, k, v: op.flash_attention(q, k, v, causal=True, scale=-0.8),
+            (normal(2, 2, 3, 2), normal(2, 2, 3, 2), positive(2, 2, 3, 2)),
+        ),
         (
             lambda q, k, v: op.flash_attention(q, k, v, causal=True, scale=-0.8),
             (normal(2, 4, 3, 2), normal(1, 2, 5, 2), normal(2, 2, 5, 3)),
@@ -100,7 +106,40 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
         ),
         (op.flash_attention, (normal(3, 2), normal(0, 2), normal(0, 2))),
     ],
+    **{
+        name: [
+            (lambda q, k, v, name=name: call(name, q, k, v, causal=True, scale=0.7), (normal(2, 3, 2, 2),) * 3),
+            (
+                lambda q, k, v, m, name=name: call(name, q, k, v, m, scale=0.7),
+                (normal(1, 3, 2, 2), normal(1, 4, 2, 2), positive(1, 4, 2, 2), normal(1, 1, 3, 4)),
+            ),
+        ]
+        for name in FORWARD
+    },
+    **{
+        name: [
+            (
+                lambda *operands, name=name: call(name, *operands, causal=True, scale=0.7),
+                (*[normal(1, 3, 2, 2)] * 3, positive(1, 3, 2, 2), normal(1, 3, 2, 2), positive(1, 3, 2)),
+            ),
+            (
+                lambda *operands, name=name: call(name, *operands, scale=0.7),
+                (
+                    *(normal(1, 3, 1, 2), positive(1, 3, 1, 2), normal(1, 4, 1, 2), positive(1, 4, 1, 2)),
+                    *(normal(1, 3, 1, 2), normal(1, 3, 1), normal(1, 1, 3, 4)),
+                ),
+            ),
+        ]
+        for name in BACKWARD
+    },
     "conv2d": [
+        # Few pixels of many channels are products; many of few, convolutions.
+        (
+            lambda x, w: op.conv2d(x, w, stride=2, padding=1, dilation=(2, 1)),
+            (normal(1, 9, 6, 5), normal(20, 9, 2, 3)),
+        ),
+        (lambda x, w: op.conv2d(x, w, stride=(1, 2)), (normal(2, 9, 3, 4), normal(2, 9, 1, 1))),
+        (lambda x, w: op.conv2d(x, w, stride=2, padding=1), (normal(2, 9, 5, 4), normal(3, 9, 3, 2))),
         (
             lambda x, w: op.conv2d(x, w, stride=(2, 1), padding=(1, 3), dilation=(1, 2)),
             (normal(2, 3, 6, 5), normal(4, 3, 3, 2)),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tessera import op
 from tessera.errors import DTypeError, ShapeMismatchError
-from tessera.lazy.promotion import broadcast_shape
+from tessera.lazy.structures.promotion import broadcast_shape
 
 DTYPES = [torch.bool, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
 

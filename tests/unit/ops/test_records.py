@@ -9,8 +9,9 @@ import pytest
 
 import tessera
 from tessera import op
-from tessera.ir.graph import GRAPH_OPERATIONS
+from tessera.ir.graph.operations import GRAPH_OPERATIONS
 from tessera.ops import OPERATORS, Operator
+from tessera.ops.attention.saved import BACKWARD, FORWARD
 from tessera.ops.flow.records import NAMES as FLOWS
 
 WITHOUT_DOOR = frozenset(
@@ -40,8 +41,8 @@ def test_no_field_is_missing(record: Operator) -> None:
         if field.name in ("anchor", "result") and value is None:
             assert record.anchor_rule is not None or record.result is not None
             continue
-        if field.name in ("known_anchor", "spelled") and value is None:
-            continue  # most operators shard by their anchor alone
+        if field.name in ("known_anchor", "spelled", "flops", "bytes_moved") and value is None:
+            continue  # most operators shard, and are counted, by their anchor and body alone
         if field.name == "movement":
             assert (value is not None) == (record.family == "layout")
             continue
@@ -73,6 +74,8 @@ def test_graph_ir_and_the_door_have_the_operator(record: Operator) -> None:
     assert ("library" if record.family == "library" else record.name) in GRAPH_OPERATIONS
     if record.joint == FLOWS:  # what loops and branches are
         assert callable(op.scan)
+    elif record.joint in (FORWARD, BACKWARD):  # what gradients of attention are made of
+        assert callable(op.flash_attention)
     elif record.joint:  # `topk_values` is the first result of `topk`
         assert callable(getattr(op, record.joint[0].rpartition("_")[0]))
     elif record.name not in WITHOUT_DOOR:

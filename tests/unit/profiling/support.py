@@ -11,9 +11,9 @@ from pathlib import Path
 from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.ring.layout import RECORD_WORDS, RING_HEADER_WORDS
 from tessera.profiling.ring.recorder import Ring
-from tessera.runtime.plan import BoundPlan, PlanOutput, Slot, Step
+from tessera.runtime.plans.plan import BoundPlan, PlanOutput, Slot, Step
 from tests import forked
-from tests.unit.runtime.kernels import ELEMENTS, FLOATS, float_leaf, kernel
+from tests.unit.runtime.plans.kernels import ELEMENTS, FLOATS, float_leaf, kernel
 
 FACTS = (
     StepFacts("add", "add_kernel", flops=16.0, bytes=128.0, dtype="fp32", schedule="tile=(16,)", shapes=((16,), (16,))),

@@ -14,14 +14,14 @@ from xdsl.ir import Block, Operation
 
 from tessera.compiler.graph.building import BuiltGraph, build_graph
 from tessera.dtypes import dtype_of
-from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import DTYPE_NAMES
-from tessera.ir.graph import GraphOperation
-from tessera.lazy.export import to_torch
+from tessera.ir.graph.operations import GraphOperation
+from tessera.ir.schedule import operations as schedule_ir
+from tessera.lazy.leaves.export import to_torch
+from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import Node, joined, leaf_node
-from tessera.lazy.sources import from_torch
-from tessera.lazy.structure import Occurrence
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.structures.structure import Occurrence
+from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.ops import OPERATORS
 from tessera.ops.algebra import call, literal
 from tessera.rewrite.engine import dims_of

@@ -16,7 +16,7 @@ from tessera.ir.verification import verify
 from tessera.ops import oracle
 from tessera.ops.counting import operation_count, vector_instructions
 from tessera.ops.oracle import reference
-from tessera.rewrite.depth import DEPTH, instructions_of
+from tessera.rewrite.fusion.depth import DEPTH, instructions_of
 from tessera.rewrite.passes import FuseKernelsPass, graph_passes
 from tests.unit.rewrite.graphs import draw_case, evaluate, graph_operations, kernels
 

@@ -9,8 +9,8 @@ from xdsl.dialects.func import FuncOp
 
 from tessera.dtypes import fp32
 from tessera.ir.parsing import parse, print_module
+from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import leaf_node
-from tessera.lazy.sources import from_torch
 from tessera.ops.algebra import call, literal
 from tessera.rewrite.engine import rewrite_function
 from tessera.rewrite.passes import REWRITE_PASSES, AlgebraPass, FuseKernelsPass, MergeEqualPass, graph_passes

@@ -13,8 +13,8 @@ from xdsl.ir import BlockArgument
 
 from tessera.ir.verification import verify
 from tessera.ops.oracle import reference
-from tessera.rewrite.alignment import align_region
-from tessera.rewrite.fusion import UNLIMITED
+from tessera.rewrite.fusion.alignment import align_region
+from tessera.rewrite.fusion.kernels import UNLIMITED
 from tessera.rewrite.passes import FuseKernelsPass, RewritePass, graph_passes
 from tests.unit.rewrite.graphs import Case, draw_case, evaluate, graph_operations, kernels, names_in
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.dtypes import fp32
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.ops.algebra import call, literal
 from tessera.rewrite.passes import graph_passes
 from tessera.rewrite.provenance import rules_of_kernel

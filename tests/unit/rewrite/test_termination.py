@@ -14,10 +14,11 @@ from xdsl.ir import SSAValue
 
 from tessera import op
 from tessera.errors import CompileError
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.algebra import call
-from tessera.rewrite import algebra, engine, idioms, reductions, transposes
+from tessera.rewrite import engine
 from tessera.rewrite.engine import Measure, NamedRule, Rewriter, rewrite_function
+from tessera.rewrite.rules import algebra, idioms, reductions, transposes
 from tests.unit.rewrite.graphs import Case, case_of, draw_case, graph_operations, tensor
 
 SIMPLER = (

@@ -89,6 +89,11 @@ def test_model_method_measures_nothing() -> None:
     assert str(other) == "Best config: tile=(1,2), pipeline_depth=3, fusion=True, kc=8"
 
 
+def test_what_was_never_tuned_says_that_it_is_the_models_choice() -> None:
+    autotune = Autotune(Backend, ReplayMeasurer({}))
+    assert str(autotune.load("matmul", SHAPE)).endswith("(never tuned: the cost model's choice)")
+
+
 def test_on_device_finds_what_the_model_does_not() -> None:
     autotune = tuner(Backend(predict=misled_seconds))
     assert autotune("matmul", SHAPE).schedule != OPTIMUM

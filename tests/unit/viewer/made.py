@@ -16,6 +16,7 @@ HOSTILE = [
     "n" * 10_000,
 ]
 WORK = [("matmul", 2e6, 3e4), ("matmul", 4e6, 6e4), ("softmax", 1e5, 4e4), ("gelu", 2e5, 8e4), ("norm", 3e5, 9e4)]
+STACKS = ("train.py:3 <module>;model.py:7 forward", "train.py:3 <module>;model.py:9 forward")
 CEILINGS = Ceilings(
     arch="test",
     name="a machine",
@@ -36,7 +37,7 @@ def whole_run(names: list[str] | None = None) -> Trace:
             for region in range(3):
                 opened = at
                 for _ in range(5 if region == 0 else 0):
-                    events.append(_kernel(len(events), rank, at, names))
+                    events.append({**_kernel(len(events), rank, at, names), "region": f"part {region}"})
                     at += 9_000
                 events.append(_slice("region", f"part {region}", rank, opened, at - opened + 100))
                 at += 500
@@ -46,6 +47,7 @@ def whole_run(names: list[str] | None = None) -> Trace:
                     **_slice("collective", "all_reduce", rank, at + 100, 5_000),
                     "collective_type": "all_reduce",
                     "collective_bytes": float(1 << (10 + step % 4)),
+                    "correlation": step,
                 }
             )
             at += 6_000
@@ -76,7 +78,7 @@ def whole_run(names: list[str] | None = None) -> Trace:
 def _kernel(index: int, rank: int, at: int, names: list[str] | None) -> dict[str, Any]:
     name, flops, nbytes = WORK[index % len(WORK)]
     shown = names[index % len(names)] if names else name
-    work = {"flops": flops, "bytes": nbytes, "dtype": "fp32", "workers": 2}
+    work = {"flops": flops, "bytes": nbytes, "dtype": "fp32", "workers": 2, "fused": name, "stack": STACKS[index % 2]}
     return {**_slice("kernel", f"{shown} kernel", rank, at, 3_000 + 37 * (index % 50)), "operator": shown, **work}
 
 

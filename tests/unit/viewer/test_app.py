@@ -16,8 +16,9 @@ from tessera.profiling.analyses.operations import operations
 from tessera.profiling.export.formats import parquet
 from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import budget, runs
+from tessera.viewer import runs
 from tessera.viewer.app import Viewer
+from tessera.viewer.pages import budget
 from tessera.viewer.runs import Run, runs_at
 from tests.unit.viewer.asking import answered, asked, viewer_of
 from tests.unit.viewer.made import whole_run
@@ -178,31 +179,30 @@ def test_who_asks_for_the_same_meanwhile_waits_for_one_answer() -> None:
     assert len(made) == 1
 
 
-def test_a_run_forgets_old_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "_MOST_ANSWERS", 2)
-    run, made = Run("a", whole_run), []
-    for key in (1, 2, 3, 1):
-        run.answer(key, lambda trace: made.append(1))
-    assert len(made) == 4
+def test_a_run_forgets_old_answers() -> None:
+    run, made = Run("a", whole_run), list[int]()
+    for key in (*range(100), 99, 0):
+        run.answer(key, lambda trace, key=key: made.append(key))  # type: ignore[misc]
+    assert made == [*range(100), 0]
 
 
 @pytest.mark.parametrize("question", ["columns", "kernels", "overview", "roofline"])
 def test_what_would_take_too_much_memory_is_refused_with_a_sentence(question: str) -> None:
-    application = viewer_of(whole_run(), max_bytes=1e4)
+    application = viewer_of(whole_run(), max_bytes=5e3)
     status, _, body = asked(application, f"/api/{question}?run=0")
     told = json.loads(body)["error"]
     assert status == 422
     assert "events need about" in told["message"]
     assert "--max-memory" in told["hints"][0]
-    assert ("a window of time has fewer events" in told["hints"]) is (question in budget.WINDOWED)
+    assert ("a window of time has fewer events" in told["hints"]) is (question not in budget.WHOLE)
 
 
 def test_a_window_with_fewer_events_is_answered_where_the_whole_run_is_not() -> None:
-    application = viewer_of(whole_run(), max_bytes=1e4)
-    assert asked(application, "/api/kernels?run=0&t0=0&t1=20000")[0] == 200
-    assert asked(application, "/api/columns?run=0&t0=0&t1=20000")[0] == 200
+    application = viewer_of(whole_run(), max_bytes=5e3)
+    assert asked(application, "/api/kernels?run=0&t0=0&t1=10000")[0] == 200
+    assert asked(application, "/api/columns?run=0&t0=0&t1=10000")[0] == 200
     assert asked(application, "/api/meta?run=0")[0] == 200
-    assert asked(application, "/api/overview?run=0&t0=0&t1=20000")[0] == 422  # which is always of the whole run
+    assert asked(application, "/api/overview?run=0&t0=0&t1=10000")[0] == 422  # which is always of the whole run
 
 
 def test_two_runs_are_compared_where_there_is_memory_for_both() -> None:
@@ -210,18 +210,15 @@ def test_two_runs_are_compared_where_there_is_memory_for_both() -> None:
     assert [asked(application, f"/api/compare?{runs}")[0] for runs in ("a=0&b=1", "a=1&b=0")] == [422, 422]
 
 
-@pytest.mark.skipif(not budget._MEMINFO.exists(), reason="the system does not say how much memory is available")
+@pytest.mark.skipif(not budget.MEMINFO.exists(), reason="the system does not say how much memory is available")
 def test_half_of_the_available_memory_is_allowed() -> None:
     assert 0 < budget.default_bytes() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.parametrize("told", [None, "MemTotal: 16 kB\n"])
-def test_nothing_is_refused_where_the_system_does_not_say_what_is_available(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str | None
-) -> None:
+def test_nothing_is_refused_where_the_system_does_not_say_what_is_available(tmp_path: Path, told: str | None) -> None:
     source = tmp_path / "meminfo"
     if told is not None:
         source.write_text(told)
-    monkeypatch.setattr(budget, "_MEMINFO", source)
-    assert budget.default_bytes() == math.inf
+    assert budget.default_bytes(source) == math.inf
     budget.require(runs.run_of(whole_run(), "run"), "kernels", math.inf)

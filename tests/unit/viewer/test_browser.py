@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import shutil
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import polars
 import pytest
@@ -23,88 +17,11 @@ from tessera.profiling.export.chrome_lines import SLICES
 from tessera.profiling.export.formats.html import framed
 from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import app, columns, one_file
+from tessera.viewer import app, one_file
+from tessera.viewer.pages import columns
 from tessera.viewer.runs import run_of
-from tessera.viewer.server import serving
-from tests.unit.viewer.asking import viewer_of
+from tests.unit.viewer.browsing import PAGES, PATIENCE_MS, Show
 from tests.unit.viewer.made import HOSTILE, whole_run
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (the extra dev has it)")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium (apt-get install chromium)")
-
-PAGES = ("overview", "kernels", "timeline", "roofline", "collectives", "counters", "code", "flame", "compare")
-PATIENCE_MS = 60_000
-
-
-@dataclass
-class Shown:
-    """A page of a browser at an address of the viewer, and what went wrong in it."""
-
-    page: Any
-    address: str
-    said: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.page.on("console", lambda told: self.said.append(told.text) if told.type == "error" else None)
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("dialog", self._dismiss)
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(self.address)
-
-    def _dismiss(self, dialog: Any) -> None:
-        self.said.append(dialog.message)
-        dialog.dismiss()
-
-    def open(self, page: str, **state: object) -> None:
-        """Shows a page with this state in its address."""
-        self.page.evaluate("hash => { location.hash = hash; }", urlencode({"page": page, **state}))
-        self.await_page(page)
-
-    def await_page(self, page: str) -> None:
-        """Waits until a page is shown."""
-        ready = "page => document.querySelector('main')?.dataset.ready === page"
-        self.page.wait_for_function(ready, arg=page, timeout=PATIENCE_MS)
-
-    def rows(self, table: int = 0) -> list[list[str]]:
-        """The cells of a table as they are shown."""
-        rows = self.page.locator("table").nth(table).locator("tbody tr:not([aria-hidden])")
-        return [row.locator("td").all_inner_texts() for row in rows.all()]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as running:
-        found = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
-Show = Callable[..., Shown]
-
-
-@pytest.fixture
-def show(browser: Any) -> Iterator[Show]:
-    """Serves traces and opens them in a browser."""
-    servers, contexts = [], []
-
-    def opened(*traces: Trace, file: Path | None = None, max_bytes: float = math.inf) -> Shown:
-        context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=file is not None)
-        contexts.append(context)
-        if file is not None:
-            return Shown(context.new_page(), file.as_uri())
-        server, address = serving(viewer_of(*traces, max_bytes=max_bytes), "127.0.0.1", 0)
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        return Shown(context.new_page(), address)
-
-    yield opened
-    for context in contexts:
-        context.close()
-    for server in servers:
-        server.shutdown()
-        server.server_close()
 
 
 def report(folder: Path, *traces: Trace) -> Path:
@@ -212,7 +129,7 @@ def test_below_a_pixel_busy_shares_sum_to_the_slices(show: Show) -> None:
           const recording = { fillRect: (x, y, w, h) => heights.push(h), fillText() {}, strokeRect() {} };
           timeline.width = 500;
           timeline.show(0, 50000);
-          timeline.drawRow(recording, timeline.lines[0]);
+          window.tessera.paintRow(timeline, recording, timeline.lines[0]);
           return heights.map(height => height / 16);
         }"""
     )
@@ -274,7 +191,7 @@ def test_the_keyboard_alone_reaches_a_slice(show: Show) -> None:
     for key in ("ArrowRight", "ArrowDown", "ArrowRight", "f"):
         shown.page.keyboard.press(key)
     shown.page.wait_for_function("() => window.tessera.timeline.selected !== null")
-    told = shown.page.locator("[aria-live]").inner_text()
+    told = shown.page.locator("p[aria-live]").inner_text()
     assert "starts at" in told
     shown.page.keyboard.press("t")
     assert shown.page.locator("h2", has_text="Slices in view").count() == 1
@@ -285,7 +202,10 @@ def test_the_keyboard_alone_opens_a_row(show: Show) -> None:
     shown.open("kernels")
     shown.page.locator("tbody tr[tabindex]").nth(1).focus()
     shown.page.keyboard.press("Enter")
-    assert shown.page.locator("dl").count() == 1
+    shown.page.locator("figure svg").nth(1).wait_for(timeout=PATIENCE_MS)
+    counts = shown.page.eval_on_selector_all("rect[data-calls]", "all => all.map(each => Number(each.dataset.calls))")
+    assert sum(counts) == 40
+    assert shown.page.locator("dd", has_text="model.py").count() == 1
 
 
 def test_an_empty_session_offers_its_overview_and_says_what_to_do(show: Show) -> None:
@@ -305,7 +225,7 @@ def test_what_a_page_cannot_show_is_said_there(show: Show) -> None:
 
 @pytest.mark.parametrize("page", ["overview", "timeline", "kernels", "roofline"])
 def test_a_page_says_what_it_would_take_too_much_memory_for(show: Show, page: str) -> None:
-    shown = show(whole_run(), max_bytes=1e4)
+    shown = show(whole_run(), max_bytes=5e3)
     shown.open(page)
     told = shown.page.locator("[role=alert]").inner_text()
     assert "events need about" in told

@@ -13,7 +13,8 @@ from tessera import op, profile
 from tessera.compiler.explain.code import answer
 from tessera.errors import ArgumentError
 from tessera.profiling.trace.table import Trace
-from tessera.viewer import code, one_file
+from tessera.viewer import one_file
+from tessera.viewer.pages import code
 from tessera.viewer.runs import run_of
 from tests.unit.viewer.asking import answered, viewer_of
 from tests.unit.viewer.made import whole_run

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tessera.profiling.export.chrome_lines import SLICES
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import columns
+from tessera.viewer.pages import columns
 from tests.unit.viewer.made import whole_run
 
 

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from tessera import profile
-from tessera.cli import prof_html
+from tessera.cli.profiling import html as prof_html
 from tessera.errors import ProfileError
 from tessera.profiling.export.formats import parquet
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import answers, assets, one_file
+from tessera.viewer import assets, one_file
+from tessera.viewer.pages import answers
 from tessera.viewer.runs import run_of
 from tests.unit.profiling.support import run, two_step_plan
 from tests.unit.viewer.asking import answered, viewer_of
@@ -48,7 +49,9 @@ def test_a_policy_allows_the_one_script_alone() -> None:
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
-    assert policy == f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+    script_policy = f"script-src 'sha256-{digest}'"
+    rest = "style-src 'unsafe-inline'; img-src data:; worker-src blob:"
+    assert policy == f"default-src 'none'; {script_policy}; {rest}"
     assert not re.search(r'(src|href)="(?!data:,)', page.partition("<script>")[0])
 
 

@@ -42,5 +42,17 @@ def test_kinds_of_work_beyond_the_first_are_one_row(monkeypatch: pytest.MonkeyPa
     assert sum(row.share_pct for row in found) == pytest.approx(100)
 
 
+def test_of_very_many_kernels_percentiles_are_those_of_histograms(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = whole_run()
+    exact = operations(run, recorded_target(run.metadata)).to_polars()
+    monkeypatch.setattr(module, "MOST_EXACT", 199)
+    found = operations(run, recorded_target(run.metadata))
+    assert "within 0.4 %" in found.notes[0]
+    for name in ("median_us", "p10_us", "p90_us"):
+        assert found.to_polars()[name].to_list() == pytest.approx(exact[name].to_list(), rel=0.004)
+    same = ["kernel", "work", "calls", "total_ms", "first_us", "max_us"]
+    assert found.to_polars().select(same).rows() == exact.select(same).rows()
+
+
 def test_a_trace_without_kernels_has_no_rows() -> None:
     assert len(operations(trace(), None)) == 0

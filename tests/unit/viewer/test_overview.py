@@ -7,15 +7,58 @@ import polars
 import pytest
 
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer.overview import covered, overview
+from tessera.viewer.pages.overview import Sweep, overview
 from tests.unit.profiling.analyses.traces import collective, kernel, trace
 from tests.unit.viewer.made import whole_run
 
+INSTANTS = numpy.array([-1, 0, 3, 7, 15, 25, 99])
+
 
 def test_covered_time_counts_overlaps_once() -> None:
-    union = covered(numpy.array([10, 0, 12, 30]), numpy.array([20, 5, 15, 31]))
-    assert union.starts.tolist() == [0, 10, 30]
-    assert union.until(numpy.array([-1, 0, 3, 7, 15, 25, 99])).tolist() == [0, 0, 3, 5, 10, 15, 16]
+    sweep = Sweep(INSTANTS)
+    sweep.take(numpy.array([0, 10]), numpy.array([5, 20]))
+    sweep.take(numpy.array([12, 30]), numpy.array([15, 31]))
+    assert sweep.is_ordered
+    assert sweep.until(INSTANTS).tolist() == [0, 0, 3, 5, 10, 15, 16]
+
+
+def test_intervals_out_of_order_are_noticed() -> None:
+    within, between = Sweep(INSTANTS), Sweep(INSTANTS)
+    within.take(numpy.array([10, 0]), numpy.array([20, 5]))
+    between.take(numpy.array([10]), numpy.array([20]))
+    between.take(numpy.array([0]), numpy.array([5]))
+    assert (within.is_ordered, between.is_ordered) == (False, False)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_covered_time_is_that_of_every_nanosecond(seed: int) -> None:
+    draw = numpy.random.default_rng(seed)
+    starts = numpy.sort(draw.integers(0, 300, 60))
+    ends = starts + draw.integers(0, 12, 60)
+    busy = numpy.zeros(400, bool)
+    for start, end in zip(starts, ends, strict=True):
+        busy[start:end] = True
+    instants = numpy.arange(400)
+    sweep = Sweep(instants)
+    for piece in numpy.array_split(numpy.arange(60), 4):
+        sweep.take(starts[piece], ends[piece])
+    assert sweep.until(instants).tolist() == [int(busy[:instant].sum()) for instant in instants]
+
+
+def test_ranks_one_after_the_other_and_events_out_of_order_give_the_same() -> None:
+    run = whole_run()
+    shuffled = run.events.sort("rank", "dur_ns", nulls_last=True)
+    assert overview(Trace(shuffled, run.metadata))["ranks"] == overview(run)["ranks"]
+
+
+def test_a_window_has_its_own_parts_and_the_steps_that_it_touches() -> None:
+    run = whole_run()
+    whole, part = overview(run), overview(run, (60_000, 120_000))
+    assert part["window"] == [60_000, 120_000]
+    assert [sum(rank["parts"]) for rank in part["ranks"]] == pytest.approx([0.06, 0.06])
+    touched = [step for step in whole["steps"] if step["start_ns"] < 120_000 and step["end_ns"] > 60_000]
+    assert 1 < len(touched) < len(whole["steps"])
+    assert part["steps"] == touched
 
 
 def test_collectives_and_copies_count_where_nothing_ran_beside_them() -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tessera.cli.profiling import view
+from tessera.errors import ArgumentError
 from tessera.profiling.export.formats import parquet
 from tessera.viewer.server import POLICY, Guard, serving
 from tests.unit.viewer.asking import asked, viewer_of
@@ -82,7 +84,7 @@ def test_requests_beside_each_other_are_answered(address: str) -> None:
     place = address.removeprefix("http://").partition("/")[0]
     waiting = http.client.HTTPConnection(place)  # holds a connection and asks for nothing
     waiting.connect()
-    asking = http.client.HTTPConnection(place, timeout=20)
+    asking = http.client.HTTPConnection(place, timeout=120)
     asking.request("GET", "/api/runs")
     assert asking.getresponse().status == 403
     asking.close()
@@ -107,6 +109,19 @@ def test_the_command_prints_its_address_and_ends_when_it_is_told(tmp_path: Path)
         assert running.wait(60) == 0
     with socket.socket() as again:
         again.bind(("127.0.0.1", int(found[1])))
+
+
+def test_where_a_port_is_taken_the_next_free_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server, address = view._listening(viewer_of(whole_run()), "127.0.0.1", port)
+        server.server_close()
+        assert port < int(address.split(":")[2].partition("/")[0]) < port + view.TRIED
+        monkeypatch.setattr(view, "TRIED", 1)
+        with pytest.raises(ArgumentError, match="cannot be listened at"):
+            view._listening(viewer_of(whole_run()), "127.0.0.1", port)
 
 
 def test_a_file_that_is_no_trace_ends_the_command(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backend.gpu_objects import GpuKernelObject, GpuParameter, LaunchFacts
 from tessera.backend.interpreter.interpreted_functions import clock_functions, library, widen_products
-from tessera.backend.triton.float8 import for_interpreter
-from tessera.backend.triton.kernel import generate, parameters_of
-from tessera.backend.triton.static import gpu_parameters, triton_version
+from tessera.backend.triton.compilation.static import gpu_parameters, triton_version
+from tessera.backend.triton.printing.float8 import for_interpreter
+from tessera.backend.triton.printing.kernel import generate, parameters_of
 from tessera.errors import CompileError
 from tessera.target import Target
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy
 from numpy.typing import NDArray
 
-from tessera.backend.triton import tile_clock
+from tessera.backend.triton.printing import tile_clock
 
 Values: TypeAlias = NDArray[Any]
 

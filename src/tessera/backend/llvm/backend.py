@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from tessera import settings
 from tessera.backend.contract import KernelObject, Kind, LoadedKernel
-from tessera.backend.llvm.objects import ObjectCache, identity
+from tessera.backend.llvm.machine_code.objects import ObjectCache, identity
 from tessera.errors import CompileError
 from tessera.target import Target
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from tessera.backend.llvm.kernel import KernelText
+    from tessera.backend.llvm.emission.kernel import KernelText
 
 
 class LLVMBackend:
@@ -32,16 +32,18 @@ class LLVMBackend:
 
     def version(self) -> str:
         """LLVM's version, as "20.1.8"."""
-        from tessera.backend.llvm.engine import llvm_version
+        from tessera.backend.llvm.machine_code.engine import llvm_version
 
         return llvm_version()
 
     def preload(self, compiles: bool = True) -> None:
         """Imports what loads kernels, and llvmlite with the generator unless kernels are loaded only."""
-        from tessera.backend.llvm import loading  # noqa: F401
+        from tessera.backend.llvm.machine_code import loading  # noqa: F401
 
         if compiles:
-            from tessera.backend.llvm import driver_ir, engine, kernel  # noqa: F401
+            from tessera.backend.llvm.emission import kernel  # noqa: F401
+            from tessera.backend.llvm.machine_code import engine  # noqa: F401
+            from tessera.backend.llvm.native import driver_ir  # noqa: F401
 
     def emit(self, module: ModuleOp, target: Target, kind: Kind) -> str | bytes:
         """LLVM IR ("source"), assembly ("asm") or the bytes of a `KernelObject` container ("object").
@@ -54,7 +56,7 @@ class LLVMBackend:
         text = _generate(module, target).text
         if kind == "source":
             return text
-        from tessera.backend.llvm import engine
+        from tessera.backend.llvm.machine_code import engine
 
         return engine.assembly(text, target)
 
@@ -96,7 +98,7 @@ class LLVMBackend:
 
     def load(self, kernel: KernelObject) -> LoadedKernel:
         """The kernel in this process. Raises UnsupportedTargetError when this CPU lacks a feature it relies on."""
-        from tessera.backend.llvm.loading import LoadedObject
+        from tessera.backend.llvm.machine_code.loading import LoadedObject
 
         return LoadedObject(kernel)
 
@@ -108,7 +110,7 @@ def _settings_cache(directory: Path) -> ObjectCache:
 
 
 def _compile(module: ModuleOp, target: Target) -> KernelObject:
-    from tessera.backend.llvm import engine
+    from tessera.backend.llvm.machine_code import engine
 
     kernel = _generate(module, target)
     return KernelObject(
@@ -124,6 +126,6 @@ def _compile(module: ModuleOp, target: Target) -> KernelObject:
 
 
 def _generate(module: ModuleOp, target: Target) -> KernelText:
-    from tessera.backend.llvm.kernel import generate
+    from tessera.backend.llvm.emission.kernel import generate
 
     return generate(module, target)

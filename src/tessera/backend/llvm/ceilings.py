@@ -26,10 +26,11 @@ import numpy
 from numpy.typing import NDArray
 
 from tessera import settings, target
-from tessera.backend.llvm import openmp, probe_ir
-from tessera.backend.llvm.driver_ir import driver_text
-from tessera.backend.llvm.library import cached_library
-from tessera.backend.llvm.loading import MachineCode
+from tessera.backend.llvm.machine_code import openmp
+from tessera.backend.llvm.machine_code.library import cached_library
+from tessera.backend.llvm.machine_code.loading import MachineCode
+from tessera.backend.llvm.native import probe_ir
+from tessera.backend.llvm.native.driver_ir import driver_text
 from tessera.dtypes import dtype_of
 from tessera.errors import CacheIOError
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
@@ -37,9 +38,6 @@ from tessera.target.stored_ceilings import store_ceilings, stored_ceilings
 
 GROUP: Final = 3
 """Samples whose median counts."""
-
-ROUNDS: Final = (9, 15)
-"""Least and most rounds over all probes."""
 
 BUDGET_S: Final = 4.0
 """Seconds after which no further round begins: a busy machine makes rounds slow, and does not settle."""
@@ -56,7 +54,6 @@ RETRY_S: Final = 600.0
 SCALING: Final = 1.1
 """Twice the threads do at least so much more arithmetic where nothing else wants the cores."""
 
-_PROBE_SECONDS: Final = 0.002
 _MODEST_FLOP: Final = 10e9
 _MODEST_BYTES: Final = 5e9
 """Rates per second that every supported CPU exceeds, to begin with."""
@@ -65,8 +62,20 @@ _SINK_BYTES: Final = 8192
 _ALIGNMENT: Final = 4096
 _CACHE_ACCESSES: Final = ("read", "copy")
 _DRAM_ACCESSES: Final = ("read", "copy", "copy_nt", "write", "write_nt")
-_DRAM_BYTES: Final = (64 << 20, 512 << 20)
-"""Least and most bytes, of all workers together, that a probe of main memory sweeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeEffort:
+    """How much is measured: rounds over all probes (least, most), seconds of a sample, and bytes of all workers
+    together that a probe of main memory sweeps (least, most).
+    """
+
+    rounds: tuple[int, int] = (9, 15)
+    sample_s: float = 0.002
+    dram_bytes: tuple[int, int] = (64 << 20, 512 << 20)
+
+
+FULL: Final = ProbeEffort()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,27 +132,42 @@ def _age_s(found: Ceilings) -> float:
         return math.inf
 
 
+def waiting_seconds() -> float:
+    """Seconds since boot during which some runnable thread of the machine had no core; 0.0 where Linux does not say."""
+    try:
+        pressure = Path("/proc/pressure/cpu").read_text()
+    except OSError:
+        return 0.0
+    some = pressure.partition("total=")[2].split(maxsplit=1)
+    return int(some[0]) / 1e6 if some else 0.0
+
+
 def measure(
-    described: Target, worker_counts: Sequence[int] | None = None, progress: Callable[[float], None] | None = None
+    described: Target,
+    worker_counts: Sequence[int] | None = None,
+    progress: Callable[[float], None] | None = None,
+    effort: ProbeEffort = FULL,
+    waited: Callable[[], float] = waiting_seconds,
 ) -> Ceilings:
     """Measures this CPU, described by `described`; `progress` is told the fraction done, 0 to 1.
 
-    `worker_counts` are 1, 2, 4, ... and the number of cores unless given; without OpenMP only 1 is measured.
+    `worker_counts` are 1, 2, 4, ... and the number of cores unless given; without OpenMP only 1 is measured. `waited`
+    says for how many seconds so far some thread of the machine had no core.
     """
     counts = tuple(worker_counts or _worker_counts(described.cores if openmp.find().available else 1))
-    bench = _Bench(described, max(counts))
-    probes = [probe for workers in counts for probe in _probes(described, workers)]
+    bench = _Bench(described, max(counts), effort, waited)
+    probes = [probe for workers in counts for probe in _probes(described, workers, effort)]
     repetitions = {probe: bench.repetitions(probe) for probe in probes}
     samples: dict[Probe, list[ProbeSample]] = {probe: [] for probe in probes}
     deadline = time.monotonic() + BUDGET_S
-    for done in range(1, ROUNDS[1] + 1):
+    for done in range(1, effort.rounds[1] + 1):
         for probe in probes:
             samples[probe].append(bench.sample(probe, repetitions[probe]))
-        enough = done >= ROUNDS[0] and all(settled(medians(each)) for each in samples.values())
+        enough = done >= effort.rounds[0] and all(settled(medians(each)) for each in samples.values())
         enough = enough and not unscaled(_rates(samples))
-        last = enough or done == ROUNDS[1] or time.monotonic() > deadline
+        last = enough or done == effort.rounds[1] or time.monotonic() > deadline
         if progress is not None:
-            progress(1.0 if last else done / ROUNDS[1])
+            progress(1.0 if last else done / effort.rounds[1])
         if last:
             break
     rates = _rates(samples)
@@ -190,16 +214,6 @@ def at_least_as_fewer(rates: dict[Probe, float]) -> dict[Probe, float]:
     return {probe: max(rate for other, rate in rates.items() if same(probe, other)) for probe in rates}
 
 
-def _waiting_seconds() -> float:
-    """Seconds since boot during which some runnable thread of the machine had no core; 0.0 where Linux does not say."""
-    try:
-        pressure = Path("/proc/pressure/cpu").read_text()
-    except OSError:
-        return 0.0
-    some = pressure.partition("total=")[2].split(maxsplit=1)
-    return int(some[0]) / 1e6 if some else 0.0
-
-
 def _ceilings(described: Target, rates: dict[Probe, float], in_doubt: tuple[str, ...] = ()) -> Ceilings:
     compute = [ComputeCeiling(each.what, each.workers, rate) for each, rate in rates.items() if not each.access]
     memory = [MemoryCeiling(each.what, each.workers, rate, each.access) for each, rate in rates.items() if each.access]
@@ -221,7 +235,7 @@ def _worker_counts(cores: int) -> list[int]:
     return counts if cores == 1 else [*counts, cores]
 
 
-def _probes(described: Target, workers: int) -> list[Probe]:
+def _probes(described: Target, workers: int, effort: ProbeEffort) -> list[Probe]:
     lanes = described.vector_bits // 32
     accumulators = _accumulators(described)
     probes = [
@@ -234,7 +248,7 @@ def _probes(described: Target, workers: int) -> list[Probe]:
     for dtype in units:
         probes.append(Probe(f"tile_{dtype}", dtype, "", workers, 0, probe_ir.tile_flop(dtype_of(dtype).itemsize)))
     for level in described.memory:
-        nbytes = working_set(described, level, workers)
+        nbytes = working_set(described, level, workers, effort)
         accesses = _DRAM_ACCESSES if level.name == "DRAM" else _CACHE_ACCESSES
         for access in accesses if nbytes else ():
             moved = (2.0 if access.startswith("copy") else 1.0) * nbytes
@@ -253,7 +267,7 @@ def _accumulators(described: Target) -> int:
     return min(24, described.vector_registers - 2)
 
 
-def working_set(described: Target, level: MemoryLevel, workers: int) -> int:
+def working_set(described: Target, level: MemoryLevel, workers: int, effort: ProbeEffort = FULL) -> int:
     """Bytes per worker and array for a probe of `level`; 0 where no size would stay in just that level.
 
     Half of a worker's share of the cache, so that source and destination of a copy fit together.
@@ -262,7 +276,8 @@ def working_set(described: Target, level: MemoryLevel, workers: int) -> int:
     caches = [each for each in described.memory if each.name != "DRAM"]
     if level.name == "DRAM":
         together = 4 * sum(_share(each, 1) for each in caches[-1:])
-        return min(max(together, _DRAM_BYTES[0]), _DRAM_BYTES[1]) // workers // granule * granule
+        least, most = effort.dram_bytes
+        return min(max(together, least), most) // workers // granule * granule
     nearer = [each for each in caches if each.name < level.name]
     nbytes = _share(level, workers) // 2 // 2
     if nearer and nbytes < 2 * _share(nearer[-1], workers):
@@ -278,31 +293,32 @@ def _share(level: MemoryLevel, workers: int) -> int:
 class _Bench:
     """The probes, loaded, with memory to sweep and the driver to run them."""
 
-    def __init__(self, described: Target, most_workers: int) -> None:
+    def __init__(self, described: Target, most_workers: int, effort: ProbeEffort, waited: Callable[[], float]) -> None:
+        self._sample_s, self._waited = effort.sample_s, waited
         directory = settings.current().objects_dir
         use_openmp = most_workers > 1
         self._driver = cached_library("driver", driver_text(openmp=use_openmp), directory)
         self._probes: MachineCode = cached_library("probes", probe_text(described), directory)
         self._run: Callable[[int], None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._driver.address("tessera_run"))
-        most = max(probe.nbytes * probe.workers for probe in _probes(described, most_workers))
-        most = max(most, *(probe.nbytes for probe in _probes(described, 1)))
+        most = max(probe.nbytes * probe.workers for probe in _probes(described, most_workers, effort))
+        most = max(most, *(probe.nbytes for probe in _probes(described, 1, effort)))
         self._source, self._destination = _filled(most), _filled(most)
         self._sink = _filled(_SINK_BYTES * most_workers)
         self._words = (ctypes.c_int64 * 32)()
 
     def repetitions(self, probe: Probe) -> int:
         """How many repetitions of a probe take one worker about 2 ms, at least one; it also warms the probe up."""
-        count = max(1, round(_PROBE_SECONDS * (_MODEST_BYTES if probe.access else _MODEST_FLOP) / probe.amount))
+        count = max(1, round(self._sample_s * (_MODEST_BYTES if probe.access else _MODEST_FLOP) / probe.amount))
         # One worker alone, the best of a few: a team may have to wait for its cores, which says nothing of the work.
         seconds = min(self.time(replace(probe, workers=1), count) for _ in range(3))
-        return round(count * min(max(_PROBE_SECONDS / seconds, 1.0), 64.0))
+        return round(count * min(max(self._sample_s / seconds, 1.0), 64.0))
 
     def sample(self, probe: Probe, repetitions: int) -> ProbeSample:
         """One timing of all workers together."""
-        waited = _waiting_seconds()
+        waited = self._waited()
         seconds = self.time(probe, repetitions)
         rate = probe.workers * probe.amount * repetitions / seconds
-        return ProbeSample(rate, (_waiting_seconds() - waited) / seconds)
+        return ProbeSample(rate, (self._waited() - waited) / seconds)
 
     def time(self, probe: Probe, repetitions: int) -> float:
         """Seconds that all workers take for so many repetitions."""

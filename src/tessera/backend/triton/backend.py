@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 class TritonBackend:
     """Tile IR to the source of a Triton kernel with a launcher that takes torch tensors, and to machine code of a GPU.
 
-    Kernel objects are loaded and launched by the GPU's driver (`tessera.runtime.device.driver_of`).
+    Kernel objects are loaded and launched by the GPU's driver (`tessera.runtime.devices.device.driver_of`).
     """
 
     device = "cuda"
 
     def version(self) -> str:
         """The version of Triton. Raises UnsupportedTargetError where it is not installed."""
-        from tessera.backend.triton.static import triton_version
+        from tessera.backend.triton.compilation.static import triton_version
 
         return triton_version()
 
     def preload(self, compiles: bool = True) -> None:
         """Imports the printer; Triton itself is imported by processes of its own, kernels are loaded by drivers."""
         if compiles:
-            from tessera.backend.triton import static  # noqa: F401
+            from tessera.backend.triton.compilation import static  # noqa: F401
 
     def emit(self, module: ModuleOp, target: Target, kind: Kind) -> str | bytes:
         """Triton source, a Python module: the kernel, and `launch`, which runs it on torch tensors and numbers; or the
@@ -45,7 +45,7 @@ class TritonBackend:
             return self.compile(module, target).to_bytes()
         if kind != "source":
             raise CompileError(f"the Triton backend gives source and objects, not {kind}")
-        from tessera.backend.triton.kernel import generate
+        from tessera.backend.triton.printing.kernel import generate
 
         return generate(module, target)
 
@@ -68,20 +68,20 @@ class TritonBackend:
         raises, CompileError for Tile IR that cannot be printed.
         """
         _require_gpu(target)
-        from tessera.backend.triton.static import kernel_objects
+        from tessera.backend.triton.compilation.static import kernel_objects
 
         return kernel_objects(modules, target)
 
     def facts(self, modules: Sequence[ModuleOp], target: Target) -> list[StaticFacts | CompileError]:
         """What each kernel becomes (`static.static_facts`). Raises what `compile_all` raises."""
         _require_gpu(target)
-        from tessera.backend.triton.static import static_facts
+        from tessera.backend.triton.compilation.static import static_facts
 
         return static_facts(modules, target)
 
     def tick_ns(self, target: Target) -> float:
         """Nanoseconds in which a GPU's clock counts one."""
-        from tessera.backend.triton.tile_clock import tick_ns
+        from tessera.backend.triton.printing.tile_clock import tick_ns
 
         return tick_ns(target)
 

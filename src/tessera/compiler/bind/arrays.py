@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
-from tessera.runtime.derived import Derivation
+from tessera.runtime.memory.derived import Derivation
 from tessera.scheduling.binding.arrays import ShapedArrays
 from tessera.scheduling.binding.axes import Strides
 from tessera.scheduling.lowering.spec import Argument

@@ -19,11 +19,11 @@ from tessera.compiler.bind.memory_order import shared_order, takes_any_order
 from tessera.compiler.bind.placement import part_offset, placed_in_results, places_of, slots_of, strides_before
 from tessera.compiler.decompose.running import Decomposed
 from tessera.compiler.graph.program import KernelItem, LayoutItem, LibraryItem, Program
-from tessera.lazy import interning
-from tessera.lazy.structure import Occurrence, Structure
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops.record import Movement
-from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
-from tessera.runtime.plan import PlanOutput
+from tessera.runtime.memory.liveness import NOTHING_PLACED, Lifetime, place
+from tessera.runtime.plans.plan import PlanOutput
 from tessera.scheduling.binding.axes import UNLIMITED, Strides
 from tessera.scheduling.families.registry import family_of_region
 

@@ -2,7 +2,7 @@
 
 One copy of weights serves every number of rows and every schedule of a product: all schedules over packed weights have
 register tiles of that one width. The kernel reads it in place of the constant, through a slot of its own
-(`runtime/derived.py`). Families say which constants are packed, and how.
+(`runtime/memory/derived.py`). Families say which constants are packed, and how.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch
 from tessera.compiler.bind.arrays import Call, Storage, View
 from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.graph.memo import Table
-from tessera.lazy.structure import contiguous_strides
-from tessera.runtime.derived import Derivation, derivation
+from tessera.lazy.structures.structure import contiguous_strides
+from tessera.runtime.memory.derived import Derivation, derivation
 from tessera.scheduling.binding.arrays import Pattern
 from tessera.scheduling.families.convolution.weights import GROUPS
 from tessera.scheduling.families.convolution.weights import is_packed as are_weights

@@ -13,7 +13,7 @@ from tessera.compiler.decompose.cases import CallCase, decomposition_of
 from tessera.compiler.decompose.running import Decomposed, over_parts, partial_item, run
 from tessera.compiler.graph.program import KernelItem, Program, ValueInfo
 from tessera.dtypes import DType
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.scheduling.binding.arrays import Arrays, Limits, Pattern, ShapedArrays
 from tessera.scheduling.families.decomposition import Decomposition, Parts, Steps
 from tessera.scheduling.families.registry import family_of_region

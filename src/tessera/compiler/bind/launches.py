@@ -15,8 +15,8 @@ from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
 from tessera.ops.record import Operator
-from tessera.runtime.derived import Derivation
-from tessera.runtime.plan import PlanOutput, Slot
+from tessera.runtime.memory.derived import Derivation
+from tessera.runtime.plans.plan import PlanOutput, Slot
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target

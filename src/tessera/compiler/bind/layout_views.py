@@ -8,8 +8,8 @@ from typing import TypeAlias
 from tessera.compiler.bind.arrays import Shape, Storage, View
 from tessera.compiler.graph.program import LayoutItem
 from tessera.dtypes import complex_of, int64, real_of
-from tessera.lazy.structure import Structure, contiguous_strides
-from tessera.lazy.views import reshaped_strides
+from tessera.lazy.leaves.views import reshaped_strides
+from tessera.lazy.structures.structure import Structure, contiguous_strides
 from tessera.ops.layout.records import pad_sources
 from tessera.ops.record import Movement
 

@@ -14,15 +14,16 @@ from tessera.compiler.bind.launches import LibraryLaunch
 from tessera.compiler.graph.program import LibraryItem
 from tessera.dtypes import DType, dtype_of
 from tessera.lazy.devices import CPU
-from tessera.lazy.structure import Structure, contiguous_strides
+from tessera.lazy.structures.structure import Structure, contiguous_strides
 from tessera.lazy.threads import worker_count
 from tessera.ops import OPERATORS, Operator
+from tessera.ops.counting import bytes_of, flops_of
 from tessera.ops.record import Shaped, elements
 from tessera.profiling.recording.facts import StepFacts
-from tessera.runtime.derived import derivation
-from tessera.runtime.gpu_library_plan import DeviceCall
-from tessera.runtime.library import LibraryKernel, LibraryOperand, call
-from tessera.runtime.plan import Step
+from tessera.runtime.libraries.library import LibraryKernel, LibraryOperand, call
+from tessera.runtime.memory.derived import derivation
+from tessera.runtime.plans.gpu_library_plan import DeviceCall
+from tessera.runtime.plans.plan import Step
 
 
 def library_launch(
@@ -102,7 +103,7 @@ def label(launch: LibraryLaunch) -> str:
 
 
 def library_facts(launch: LibraryLaunch) -> Callable[[], StepFacts]:
-    """What reports say of the call, by the cost rules of its operator."""
+    """What reports say of the call, counted as its operator's record says."""
     inputs, outputs = ([Shaped(view.shape, view.dtype) for view in views] for views in (launch.inputs, launch.outputs))
     return partial(_counted, label(launch), launch.operator, launch.attributes, inputs, outputs)
 
@@ -114,8 +115,8 @@ def _counted(
     return StepFacts(
         operator=name,
         kernel_name=name,
-        flops=float(operator.flops(inputs, outputs[0], attributes)),
-        bytes=float(operator.bytes_moved(inputs, outputs[0], attributes) + written),
+        flops=float(flops_of(operator, inputs, outputs[0], attributes)),
+        bytes=float(bytes_of(operator, inputs, outputs[0], attributes) + written),
         dtype=inputs[0].dtype.name,
         fused=(name,),
         shapes=tuple(each.shape for each in (*inputs, *outputs)),

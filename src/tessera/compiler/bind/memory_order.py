@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tessera.compiler.bind.arrays import Shape, View
 from tessera.compiler.graph.program import Item, KernelItem, LayoutItem
-from tessera.rewrite.alignment import Alignment
+from tessera.rewrite.fusion.alignment import Alignment
 from tessera.scheduling.binding.axes import Strides, domain_strides
 from tessera.scheduling.families.registry import family_of_region
 

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from tessera.compiler.bind.arrays import View
 from tessera.compiler.bind.launches import AnyLaunch, Launch, LibraryLaunch, Memory, views_of
-from tessera.lazy.structure import Structure
-from tessera.runtime.plan import PlanOutput, Slot, layout_of
+from tessera.lazy.structures.structure import Structure
+from tessera.runtime.plans.plan import PlanOutput, Slot, layout_of
 from tessera.scheduling.families.registry import kernel_family
 
 Target: TypeAlias = tuple[int, Structure]

@@ -16,11 +16,11 @@ from weakref import WeakKeyDictionary
 from tessera.compiler.bind.arrays import Shape, Storage
 from tessera.compiler.bind.memory_order import Readers
 from tessera.compiler.graph.program import Item, KernelItem, LayoutItem, Program
-from tessera.lazy.structure import contiguous_strides
-from tessera.lazy.views import reshaped_strides
-from tessera.runtime.derived import Derivation
-from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
-from tessera.runtime.plan import Slot
+from tessera.lazy.leaves.views import reshaped_strides
+from tessera.lazy.structures.structure import contiguous_strides
+from tessera.runtime.memory.derived import Derivation
+from tessera.runtime.memory.liveness import NOTHING_PLACED, Lifetime, place
+from tessera.runtime.plans.plan import Slot
 from tessera.scheduling.binding.axes import Strides
 
 _slot = lru_cache(maxsize=1 << 10)(Slot)

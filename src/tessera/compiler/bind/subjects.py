@@ -12,7 +12,7 @@ from xdsl.ir import Operation
 from tessera.compiler.graph.memo import Memo, Table
 from tessera.compiler.graph.program import KernelItem
 from tessera.errors import ScheduleError
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.lazy.policy import FAST, Policy
 from tessera.ops.pins import KNOBS
 from tessera.scheduling.binding.arrays import Pattern

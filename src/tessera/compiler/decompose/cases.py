@@ -10,11 +10,11 @@ from tessera.compiler.bind.launches import Choice, Launch, PlanCompiler
 from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.decompose.refusion import fused_anew
 from tessera.compiler.graph.program import KernelItem
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.lazy.policy import current_policy
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.lazy.threads import worker_count
-from tessera.rewrite.fusion import Bounds
+from tessera.rewrite.fusion.kernels import Bounds
 from tessera.scheduling.families.decomposition import Decomposition, Expected, Steps, When
 from tessera.scheduling.families.registry import decompositions
 from tessera.scheduling.language.schedule import Schedule

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import ArrayAttr, StringAttr
-from xdsl.ir import Block, Region
-
-from tessera.compiler.graph.building import element
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
-from tessera.ir import graph
-from tessera.ir import schedule as schedule_ir
-from tessera.ir.attributes import dimension_names, tensor_type, to_attribute
-from tessera.rewrite.alignment import align_region
+from tessera.ir.attributes import names_of
+from tessera.rewrite.fusion.alignment import align_region
+from tessera.scheduling.families.rows.copy_kernel import copy_kernel
 
 
 class CopyKernels:
@@ -32,27 +27,8 @@ class CopyKernels:
 
 
 def _copy_item(dtype: DType, ones: tuple[bool, ...]) -> KernelItem:
-    """A kernel that copies a tensor of this dtype; `ones` says which extents are static 1."""
-    kind = tensor_type(tuple(1 if one else None for one in ones), element(dtype))
-    names = tuple("1" if one else f"s{i}" for i, one in enumerate(ones))
-    block = Block(arg_types=[kind])
-    copy = graph.create("cast", [block.args[0]], kind, {"dtype": dtype.name})
-    mapping = tuple(range(len(ones)))
-    copy.attributes |= {"mapping": to_attribute(mapping), "dims": dimension_names(names)}
-    block.add_ops([copy, schedule_ir.ScheduleYieldOp.create(operands=[copy.result])])
-    dims = ArrayAttr([dimension_names(names)])
-    operation = schedule_ir.ScheduleKernelOp.create(
-        operands=[],
-        result_types=[],
-        attributes={
-            "sym_name": StringAttr("copy"),
-            "family": StringAttr("row"),
-            "argument_dims": dims,
-            "result_dims": dims,
-            "domain": dimension_names(names),
-        },
-        regions=[Region(block)],
-    )
-    alignments = align_region(operation)
-    load = alignments.uses[block.args[0]][0]
-    return KernelItem(operation, "copy", "row", (0,), (1,), names, None, ((0, load),), (load,))
+    operation = copy_kernel(dtype, ones)
+    load = align_region(operation).uses[operation.body.block.args[0]][0]
+    domain = names_of(operation.attributes["domain"])
+    name, family = operation.sym_name.data, operation.family.data
+    return KernelItem(operation, name, family, (0,), (1,), domain, None, ((0, load),), (load,))

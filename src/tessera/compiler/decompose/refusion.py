@@ -10,8 +10,8 @@ from xdsl.ir import Block, Region, SSAValue
 
 from tessera.compiler.graph.memo import Table
 from tessera.compiler.graph.program import KernelItem, Program, read_program
-from tessera.ir.graph import GraphOperation
-from tessera.rewrite.fusion import Bounds, fuse_function
+from tessera.ir.graph.operations import GraphOperation
+from tessera.rewrite.fusion.kernels import Bounds, fuse_function
 from tessera.rewrite.provenance import inherit
 from tessera.scheduling.families.unfused import ONE_BY_ONE
 

@@ -15,9 +15,9 @@ from tessera.compiler.decompose.refusion import fused_anew
 from tessera.compiler.graph.memo import Memo, Table
 from tessera.compiler.graph.program import KernelItem, Program, read_program
 from tessera.dtypes import DType
-from tessera.ir.schedule import ScheduleKernelOp
-from tessera.lazy.structure import contiguous_strides
-from tessera.rewrite.alignment import Alignment, align_region
+from tessera.ir.schedule.operations import ScheduleKernelOp
+from tessera.lazy.structures.structure import contiguous_strides
+from tessera.rewrite.fusion.alignment import Alignment, align_region
 from tessera.scheduling.binding.arrays import ShapedArrays
 from tessera.scheduling.families.decomposition import (
     Array,

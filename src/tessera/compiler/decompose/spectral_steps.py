@@ -1,6 +1,6 @@
 """Spectral convolutions as steps of CPU plans: one generated kernel that calls the library's transforms.
 
-The kernel is one for all shapes (`runtime/spectral.py`); a step holds the descriptors of its transforms, made
+The kernel is one for all shapes (`runtime/libraries/spectral.py`); a step holds the descriptors of its transforms, made
 once per geometry. What it does not do (float64, a build of torch without such a library) stays a call of torch.
 """
 
@@ -10,9 +10,9 @@ from tessera.compiler.bind.arrays import View
 from tessera.compiler.bind.launches import LibraryLaunch
 from tessera.dtypes import complex64, fp32
 from tessera.lazy.threads import worker_count
-from tessera.runtime.liveness import round_up
-from tessera.runtime.plan import Step
-from tessera.runtime.spectral import Planes, spectral_kernel
+from tessera.runtime.libraries.spectral import Planes, spectral_kernel
+from tessera.runtime.memory.liveness import round_up
+from tessera.runtime.plans.plan import Step
 
 _COMPLEX_BYTES = 8
 _FLOAT_BYTES = 4

@@ -27,12 +27,12 @@ from tessera.compiler.device.layouts import layouts_of
 from tessera.compiler.device.planner import Planner
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile.operations import find_kernel
 from tessera.lazy.policy import FAST, current_policy
-from tessera.lazy.structure import Plan
+from tessera.lazy.structures.structure import Plan
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording.facts import SCRATCH, Traffic
-from tessera.runtime.device import Driver
+from tessera.runtime.devices.device import Driver
 from tessera.scheduling.families.cost import Estimate, RooflineModel
 from tessera.scheduling.families.family import Kernels, Layouts, Problem
 from tessera.scheduling.families.gpu_cost import GpuRooflineModel

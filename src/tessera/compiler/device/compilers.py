@@ -8,7 +8,7 @@ from tessera import target
 from tessera.backend.registry import backend_of
 from tessera.compiler.device.compiler import DeviceCompiler, ScheduleSource
 from tessera.lazy.devices import CPU
-from tessera.runtime.device import driver_of
+from tessera.runtime.devices.device import driver_of
 
 
 class _Source:

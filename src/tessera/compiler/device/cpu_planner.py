@@ -20,9 +20,9 @@ from tessera.compiler.process.pool import CompileJob, CompilePool, compile_pool
 from tessera.compiler.process.revision import generator_revision
 from tessera.lazy.devices import CPU
 from tessera.profiling.tiles.tiles import TileTimes, collecting
-from tessera.runtime import native
-from tessera.runtime.library import raising
-from tessera.runtime.plan import BoundPlan, Step
+from tessera.runtime.libraries.library import raising
+from tessera.runtime.plans import native
+from tessera.runtime.plans.plan import BoundPlan, Step
 from tessera.scheduling.binding.axes import UNLIMITED
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measure.workload import KernelCall

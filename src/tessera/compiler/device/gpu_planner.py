@@ -18,15 +18,15 @@ from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.graph.memo import Table
 from tessera.compiler.process.revision import generator_revision
 from tessera.errors import CompileError, MemoryLimitError, UnsupportedTargetError
-from tessera.ir.divisors import Divisors
-from tessera.ir.grid import programs_of, steps_of
+from tessera.ir.tile.divisors import Divisors
+from tessera.ir.tile.grid import programs_of, steps_of
 from tessera.lazy.devices import INTERPRETER
 from tessera.profiling.tiles.device_tiles import DeviceTiles
-from tessera.runtime.device import Driver
-from tessera.runtime.gpu_graphs import shared_runner
-from tessera.runtime.gpu_library_plan import MixedDevicePlan
-from tessera.runtime.gpu_plan import DevicePlan
-from tessera.runtime.gpu_timed_plan import TimedDevicePlan, TimedStep, tile_memory
+from tessera.runtime.devices.device import Driver
+from tessera.runtime.plans.gpu_graphs import shared_runner
+from tessera.runtime.plans.gpu_library_plan import MixedDevicePlan
+from tessera.runtime.plans.gpu_plan import DevicePlan
+from tessera.runtime.plans.gpu_timed_plan import TimedDevicePlan, TimedStep, tile_memory
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target.occupancy import occupancy
 from tessera.tuning.measure.workload import GpuLaunch

@@ -12,7 +12,7 @@ from tessera.compiler.bind.arrays import Storage, View
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, Memory
 from tessera.compiler.bind.subjects import Subject
 from tessera.dtypes import DType
-from tessera.lazy.structure import Plan
+from tessera.lazy.structures.structure import Plan
 from tessera.profiling.recording.facts import Traffic
 from tessera.profiling.tiles.device_tiles import DeviceTiles
 from tessera.profiling.tiles.tiles import Tiles

@@ -12,11 +12,11 @@ from tessera.backend.contract import GpuParameter
 from tessera.compiler.bind.arrays import View
 from tessera.compiler.bind.launches import Launch
 from tessera.errors import UnsupportedTargetError
-from tessera.ir.divisors import Divisors, described_arguments, divisors_of, free_words, promising
-from tessera.ir.grid import Extents, Programs
-from tessera.ir.tile import find_kernel
-from tessera.runtime.device import Grid, Loaded
-from tessera.runtime.gpu_plan import ALIGNMENT, DeviceStep, Hole
+from tessera.ir.tile.divisors import Divisors, described_arguments, divisors_of, free_words, promising
+from tessera.ir.tile.grid import Extents, Programs
+from tessera.ir.tile.operations import find_kernel
+from tessera.runtime.devices.device import Grid, Loaded
+from tessera.runtime.plans.gpu_plan import ALIGNMENT, DeviceStep, Hole
 
 T = TypeVar("T")
 

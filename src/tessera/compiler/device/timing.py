@@ -18,13 +18,13 @@ from tessera.compiler.device import compilers
 from tessera.compiler.device.planner import AnyTiles, TimedPlan
 from tessera.ir.parsing import parse
 from tessera.lazy.devices import is_mesh
-from tessera.lazy.structure import Plan, Structure
+from tessera.lazy.structures.structure import Plan, Structure
 from tessera.profiling.ring import recorder
 from tessera.profiling.tiles.device_tiles import DeviceTiles
 from tessera.profiling.tiles.tiles import ClockCost
 from tessera.rewrite.engine import Firing
-from tessera.runtime import native
-from tessera.runtime.calling import call, last_durations
+from tessera.runtime.plans import native
+from tessera.runtime.plans.calling import call, last_durations
 
 _EMPTY_TILES = """
 "tessera.tile.kernel"() ({

@@ -20,11 +20,11 @@ from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.explain.inspection import inspect_structure
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.graph.expressions import structure_of
-from tessera.distribution import VERSION
 from tessera.errors import ProfileError, TesseraError
 from tessera.ir.parsing import print_module
 from tessera.lazy.policy import policy
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system.distribution import VERSION
 
 LEVELS: Final = {"graph": "Graph IR", "rewrites": "Rewrites", "fusion": "Fusion", "schedule": "Schedules"}
 """Levels of the whole plan, and what pages call them."""

@@ -21,11 +21,11 @@ from tessera.compiler.tune.problems import is_tuned
 from tessera.compiler.tune.tuning import looked_at
 from tessera.lazy.devices import CPU
 from tessera.lazy.policy import Policy, current_policy
-from tessera.lazy.structure import Plan, Structure
+from tessera.lazy.structures.structure import Plan, Structure
 from tessera.profiling.report.labels import kernel_label
 from tessera.scheduling.model.estimate import Estimate
 from tessera.sharding.execution import ShardedPlan
-from tessera.sharding.program import LocalProgram
+from tessera.sharding.partitioning.program import LocalProgram
 
 
 class Explainer:

@@ -25,11 +25,11 @@ from tessera.compiler.bind.launches import kernel_launches
 from tessera.compiler.device import compilers
 from tessera.compiler.explain.decompositions import Decompositions
 from tessera.compiler.graph.program import KernelItem, named_dims
-from tessera.ir.schedule import ScheduleKernelOp
-from tessera.lazy.structure import Structure
-from tessera.rewrite.algebra import dtype
+from tessera.ir.schedule.operations import ScheduleKernelOp
+from tessera.lazy.structures.structure import Structure
 from tessera.rewrite.engine import dims_of
-from tessera.rewrite.reasons import kept_apart, kept_inside, operations_in
+from tessera.rewrite.fusion.reasons import kept_apart, kept_inside, operations_in
+from tessera.rewrite.rules.algebra import dtype
 
 MB = 1e6
 

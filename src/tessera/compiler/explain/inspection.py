@@ -19,8 +19,8 @@ from tessera.compiler.graph.program import KernelItem
 from tessera.compiler.graph.programs import Programs
 from tessera.errors import ArgumentError
 from tessera.ir.parsing import print_module
-from tessera.lazy.structure import Structure
-from tessera.lazy.symbolic import SymbolicForm, symbolic_form
+from tessera.lazy.structures.structure import Structure
+from tessera.lazy.structures.symbolic import SymbolicForm, symbolic_form
 from tessera.rewrite.engine import Firing
 from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.language.schedule import Schedule

@@ -1,4 +1,4 @@
-"""What reports say about a launched kernel: its label, and the work that its operators' own cost rules count."""
+"""What reports say about a launched kernel: its label, and the work of its operators."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch
 from tessera.compiler.bind.library_calls import library_facts
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType, fp32
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.ops import OPERATORS
+from tessera.ops.counting import flops_of
 from tessera.ops.record import Shaped
 from tessera.profiling.recording.facts import StepFacts, Traffic
-from tessera.rewrite.alignment import Alignment, align_region
+from tessera.rewrite.fusion.alignment import Alignment, align_region
+from tessera.rewrite.fusion.siblings import products_of
 from tessera.rewrite.provenance import rules_of_kernel
-from tessera.rewrite.siblings import products_of
 from tessera.scheduling.binding.regions import attributes_of, dtype_of_value
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
@@ -54,7 +55,7 @@ def _kernel_facts(choice: Choice, shapes: Shapes, extents: Mapping[str, int], tr
 
 
 def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) -> StepFacts:
-    """FLOPs by the operators' own cost rules, bytes as operands plus results."""
+    """FLOPs of all operators, bytes as operands plus results."""
     item = choice.subject.item
     operations = _computing(item)
     # A number in every element, as padding is, or what is read, elsewhere: nothing is computed.
@@ -66,7 +67,7 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
         for (shape, dtype), is_scalar in zip(arrays, scalars, strict=True)
         if not is_scalar
     )
-    flops = flops_of(item, [shape for shape, _ in arrays])
+    flops = kernel_flops(item, [shape for shape, _ in arrays])
     dtype = _worked_in(operations, outputs[0][1])
     label = "+".join(names) if len(names) <= 4 else "+".join((*names[:3], f"{len(names) - 3} more"))
     return StepFacts(
@@ -95,7 +96,7 @@ def _moves_only(operation: GraphOperation) -> bool:
     source, result = (Shaped((1,), dtype_of_value(value)) for value in (operation.inputs[0], operation.result))
     if not record.kind.is_map or len(operation.inputs) > 1 or source.dtype is not result.dtype:
         return False
-    return record.flops([source], result, attributes_of(operation)) == 0
+    return flops_of(record, [source], result, attributes_of(operation)) == 0
 
 
 def _worked_in(operations: Sequence[GraphOperation], stored: DType) -> DType:
@@ -105,9 +106,9 @@ def _worked_in(operations: Sequence[GraphOperation], stored: DType) -> DType:
     return dtype_of_value(operations[0].inputs[0]) if operations[0].inputs else fp32
 
 
-def flops_of(item: KernelItem, shapes: Sequence[tuple[int, ...]]) -> float:
-    """What the records of a kernel's operators count for arguments of these shapes, each over the extents that its
-    operands have in the kernel.
+def kernel_flops(item: KernelItem, shapes: Sequence[tuple[int, ...]]) -> float:
+    """The operations of a kernel's operators for arguments of these shapes, each over the extents that its operands
+    have in the kernel.
     """
     operations = _computing(item)
     extents: dict[int, int] = {}
@@ -132,7 +133,7 @@ def flops_of(item: KernelItem, shapes: Sequence[tuple[int, ...]]) -> float:
             shaped(value, alignments.operands[operation, place]) for place, value in enumerate(operation.inputs)
         ]
         result = shaped(operation.result, alignments.results[operation.result])
-        # What rewrites made of a product: its operands' extents are here as they lie.
-        turned = {name: True for name in ("transpose_a", "transpose_b") if operation.attribute(name, False)}
-        flops += OPERATORS[operation.operator].flops(operands, result, attributes_of(operation) | turned)
+        # The operation's own anchor, whose operands lie as rewrites left them: turned, of some products.
+        record, anchor = OPERATORS[operation.operator], operation.anchor()
+        flops += flops_of(record, operands, result, attributes_of(operation), anchor)
     return float(flops)

@@ -14,11 +14,11 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tessera.dtypes import DType
-from tessera.ir import graph
-from tessera.ir.anchor import ExtentClasses, Place
-from tessera.ir.anchor_rules import with_result
+from tessera.ir.anchors.anchor import ExtentClasses, Place
+from tessera.ir.anchors.rules import with_result
 from tessera.ir.attributes import ELEMENT_TYPES, dimension_names, tensor_type, to_attribute
-from tessera.lazy.symbolic import SymbolicForm, SymbolicNode
+from tessera.ir.graph import operations as graph
+from tessera.lazy.structures.symbolic import SymbolicForm, SymbolicNode
 from tessera.ops import OPERATORS
 from tessera.ops.pins import KNOBS, PIN, SEEN_OTHERWISE
 from tessera.ops.record import family_of

@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 
 from tessera.dtypes import DType, dtype_of
 from tessera.errors import ProfileError, TesseraError
-from tessera.lazy import interning
-from tessera.lazy.interning import PendingLimitReached
 from tessera.lazy.policy import Policy
-from tessera.lazy.structure import Position, Structure
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.interning import PendingLimitReached
+from tessera.lazy.structures.structure import Position, Structure
 from tessera.ops import OPERATORS
 
 Expression: TypeAlias = dict[str, Any]

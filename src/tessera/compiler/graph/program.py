@@ -13,16 +13,16 @@ from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from tessera.compiler.graph.memo import Memo
 from tessera.dtypes import DType, dtype_of
-from tessera.ir import schedule as schedule_ir
-from tessera.ir.anchor import Place
+from tessera.ir.anchors.anchor import Place
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
+from tessera.ir.schedule import operations as schedule_ir
 from tessera.ops.families import FAMILIES, OperatorFamily
 from tessera.ops.record import OPERATORS, Movement, family_of
-from tessera.rewrite.alignment import Alignment, align_region, dimension_of
 from tessera.rewrite.engine import Firing, dims_of
+from tessera.rewrite.fusion.alignment import Alignment, align_region, dimension_of
 from tessera.rewrite.guards import Guard, guards_of
-from tessera.rewrite.idioms import IDIOMS
+from tessera.rewrite.rules.idioms import IDIOMS
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """The programs of a form, and which of them a structure runs.
 
-A form is rewritten without knowing extents. Where an idiom was recognized (`rewrite/idioms.py`) there is more than one
-program: with it, whose guards these extents may not meet, with fewer idioms, and as it was written, which is what a
-strict numerics policy gets and what may be faster where an idiom's kernel has little to do. The cost model decides
-between the two, once for extents of about the same size.
+A form is rewritten without knowing extents. Where an idiom was recognized (`rewrite/rules/idioms.py`) there is more
+than one program: with it, whose guards these extents may not meet, with fewer idioms, and as it was written, which is
+what a strict numerics policy gets and what may be faster where an idiom's kernel has little to do. The cost model
+decides between the two, once for extents of about the same size.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.graph.building import build_graph
 from tessera.compiler.graph.program import Item, KernelItem, Program, read_program
 from tessera.lazy.policy import Policy
-from tessera.lazy.structure import Occurrence, Structure
-from tessera.lazy.symbolic import SymbolicForm
+from tessera.lazy.structures.structure import Occurrence, Structure
+from tessera.lazy.structures.symbolic import SymbolicForm
 from tessera.lazy.threads import worker_count
 from tessera.rewrite.passes import ALL_IDIOMS, RewritePass
 from tessera.scheduling.families.registry import family_of_region

@@ -18,9 +18,9 @@ from typing import NamedTuple
 from tessera.backend.contract import KernelObject
 from tessera.compiler.process.worker import COMPILED, pack_job
 from tessera.errors import CacheFormatError, CompileError
-from tessera.priority import current_niceness
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import Spec
+from tessera.system.priority import current_niceness
 from tessera.target import Target
 from tessera.tuning.measure.forkserver_client import Channel, ForkServer, WorkerDiedError, WorkerTimeoutError
 

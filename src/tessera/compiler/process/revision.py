@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 
-from tessera.sources import python_sources
+from tessera.system.sources import python_sources
 
 _ROOMS = ("dtypes.py", "target", "lazy", "ir", "ops", "rewrite", "scheduling", "backend", "compiler")
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 from tessera.errors import ArgumentError, MissingArgumentError
 from tessera.lazy.node import Node
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.structure import Structure
 from tessera.ops.record import family_of
 
 _BY_PLACE: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from tessera.compiler.trace.parameters import Fixed, Receiver
 from tessera.dtypes import DType
-from tessera.lazy.structure import Kind, Structure
+from tessera.lazy.structures.structure import Kind, Structure
 
 
 class Rough(NamedTuple):

@@ -6,7 +6,7 @@ from functools import cache
 
 from tessera.dtypes import DType, accumulator
 from tessera.lazy.node import Node
-from tessera.lazy.promotion import product_dtype
+from tessera.lazy.structures.promotion import product_dtype
 
 
 def refuse_impossible(tile: tuple[int, ...] | None, first: Node, second: Node) -> None:

@@ -13,13 +13,13 @@ from tessera.compiler.trace.parameters import Absent, Fixed, Parameters, Receive
 from tessera.compiler.trace.randomness import undrawn
 from tessera.dtypes import DType, fp32, fp64, int32
 from tessera.errors import ArgumentError
-from tessera.lazy import interning
 from tessera.lazy import node as nodes
-from tessera.lazy.building import apply
-from tessera.lazy.conversion import NotATensorError
-from tessera.lazy.leaf import Leaf, Placeholder, scalar_leaf
+from tessera.lazy.leaves.conversion import NotATensorError
+from tessera.lazy.leaves.leaf import Leaf, Placeholder, scalar_leaf
 from tessera.lazy.node import Node
-from tessera.lazy.structure import Occurrence, Structure
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.building import apply
+from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops.elementwise.calls import cast_to
 
 Key: TypeAlias = tuple[Structure | Fixed, ...]

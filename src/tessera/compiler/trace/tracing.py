@@ -16,11 +16,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import MethodType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import torch
+from typing_extensions import ParamSpec, TypeVar
 
-from tessera import forks
 from tessera.compiler.trace.parameters import Fixed, Parameters, Receiver, fixed
 from tessera.compiler.trace.signatures import Signature, compare, describe, signature_of
 from tessera.compiler.trace.surroundings import Surroundings
@@ -28,14 +28,18 @@ from tessera.compiler.trace.traces import FunctionTrace, Key, trace
 from tessera.dtypes import DType, fp32, fp64, int64
 from tessera.errors import ArgumentError, MissingArgumentError
 from tessera.lazy import node as nodes
-from tessera.lazy.conversion import as_node
 from tessera.lazy.devices import CPU
 from tessera.lazy.issuing import issue_all
-from tessera.lazy.leaf import Leaf, result_structure, scalar_leaf
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.leaves.leaf import Leaf, result_structure, scalar_leaf
+from tessera.lazy.leaves.sources import from_plain_torch
 from tessera.lazy.node import Node
-from tessera.lazy.sources import from_plain_torch
-from tessera.lazy.structure import Structure
-from tessera.lazy.symbolic import SymbolicForm, symbolic_form
+from tessera.lazy.structures.structure import Structure
+from tessera.lazy.structures.symbolic import SymbolicForm, symbolic_form
+from tessera.system import forks
+
+P = ParamSpec("P", default=...)
+R = TypeVar("R", default=Any)
 
 _TORCH_TENSOR = torch.Tensor
 _default_dtype = torch.get_default_dtype
@@ -63,7 +67,7 @@ class _Known:
     by_signature: dict[Signature, FunctionTrace] = field(default_factory=dict)
 
 
-class TracedFunction:
+class TracedFunction(Generic[P, R]):
     """A function decorated with `@op.kernel`. Calling it gives lazy tensors.
 
     Operands are torch tensors, arrays, Tessera tensors and Python numbers; flags, None and text the function may branch
@@ -73,7 +77,7 @@ class TracedFunction:
     of operands.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[P, R]) -> None:
         self._parameters = Parameters(function)
         functools.update_wrapper(self, function)
         self._function = function
@@ -122,7 +126,7 @@ class TracedFunction:
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def _apply(self, *arguments: Any, **keywords: Any) -> Any:
         """Applies the function.
 
         A trailing operand that is left out and has no default is *absent*; see `Absent`. With `stream=` all results are
@@ -154,8 +158,17 @@ class TracedFunction:
             return nodes.make((traced.direct, tuple(leaves)))
         return traced.make(leaves)
 
+    if TYPE_CHECKING:
+
+        def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> R:
+            """As `_apply`. What a program's checker sees: the function's own parameters and result."""
+            raise NotImplementedError
+
+    else:
+        __call__ = _apply  # the same function: a call of a small kernel has no time for another one
+
     def _call_on(self, stream: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
-        made = self(*arguments, **keywords)
+        made = self._apply(*arguments, **keywords)
         if stream is not None:
             issue_all([made] if isinstance(made, Node) else made, stream)
         return made
@@ -283,7 +296,7 @@ def subject() -> TracedFunction | None:
     return _latest[0]() if _latest else None
 
 
-def kernel(function: Callable[..., Any]) -> TracedFunction:
+def kernel(function: Callable[P, R]) -> TracedFunction[P, R]:
     """Makes a function of tensors a kernel; see `TracedFunction`. Kernels of Tessera's own are made without this, as
     they are nobody's subject.
     """

@@ -17,8 +17,8 @@ from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.device.planner import Build, Operands
 from tessera.compiler.tune.workloads import extents_of_call, operands_of_call, scalar_bits, workload_of
 from tessera.errors import CompileError
-from tessera.priority import current_niceness
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system.priority import current_niceness
 from tessera.tuning.measure.workload import Case, OperandSpec, Workload
 
 

@@ -24,12 +24,12 @@ from tessera.compiler.tune.problems import identity_of, is_tuned, tuning_problem
 from tessera.compiler.tune.tuner import autotune
 from tessera.dtypes import SUPPORTED, DType, dtype_of, fp32, tf32
 from tessera.errors import ArgumentError, DeviceError, UnsupportedTargetError
-from tessera.lazy import interning
 from tessera.lazy import node as nodes
 from tessera.lazy.devices import device_named
-from tessera.lazy.leaf import Placeholder
+from tessera.lazy.leaves.leaf import Placeholder
 from tessera.lazy.node import Node
-from tessera.lazy.structure import Structure, contiguous_strides
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import Structure, contiguous_strides
 from tessera.ops.record import family_of
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Final
 
-from tessera.lazy.structure import Plan
-from tessera.runtime.gpu_plan import DevicePlan
+from tessera.lazy.structures.structure import Plan
+from tessera.runtime.plans.gpu_plan import DevicePlan
 from tessera.tuning.online.ticket import Ticket
 from tessera.tuning.online.warmup import Warmup
 

@@ -9,13 +9,13 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.compiler.bind.arrays import Call, View
 from tessera.compiler.bind.constants import operand_of, packed_weights_of, unpacked
-from tessera.compiler.explain.reports import flops_of
+from tessera.compiler.explain.reports import kernel_flops
 from tessera.compiler.graph.program import named_dims
 from tessera.dtypes import DType, fp8_e4m3
 from tessera.errors import TuneFailedError
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.lazy.devices import CPU, torch_device
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.ops import OPERATORS
 from tessera.scheduling.binding.regions import attributes_of, dtype_of_value
 from tessera.tuning.measure.checking import FullReference, check_output
@@ -114,7 +114,7 @@ def scalar_bits(dtype: DType) -> tuple[int, float]:
 
 def evaluate_region(call: Call, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The outputs of a kernel by its operators' references, on the region's inputs."""
-    flops = flops_of(call.item, [view.shape for view, _ in call.arguments])
+    flops = kernel_flops(call.item, [view.shape for view, _ in call.arguments])
     wide = torch.float64 if flops <= _EXACT_FLOPS else torch.float32
     place = inputs[0].device if inputs else torch.device(CPU)
     body = call.item.operation.body.block

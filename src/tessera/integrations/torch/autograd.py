@@ -15,16 +15,19 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from tessera import grad
-from tessera.doors import arithmetic, creation, reductions
+from tessera.doors import reductions
+from tessera.doors.elementwise import arithmetic
+from tessera.doors.tensors import creation
 from tessera.errors import DTypeError
 from tessera.handle import Tensor
-from tessera.lazy import evaluation, sources
+from tessera.lazy import evaluation
 from tessera.lazy.attached import attached, set_evaluator
-from tessera.lazy.building import apply
-from tessera.lazy.conversion import as_node
-from tessera.lazy.leaf import Attached, Leaf
+from tessera.lazy.leaves import sources
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.leaves.leaf import Attached, Leaf
 from tessera.lazy.node import Node
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.building import apply
+from tessera.lazy.structures.structure import Structure
 from tessera.ops import OPERATORS
 
 

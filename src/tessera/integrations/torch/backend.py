@@ -12,8 +12,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 
-from tessera.integrations.torch.decompositions import decompositions
-from tessera.integrations.torch.graph import CompiledGraph
+from tessera.integrations.torch.graphs.decompositions import decompositions
+from tessera.integrations.torch.graphs.graph import CompiledGraph
 from tessera.integrations.torch.options import CompileOptions, options_of
 
 Observer = Callable[[CompiledGraph], object]

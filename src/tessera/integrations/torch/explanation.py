@@ -11,7 +11,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from tessera.integrations.torch.backend import compiled
-from tessera.integrations.torch.graph import CompiledGraph, Fallback
+from tessera.integrations.torch.graphs.graph import CompiledGraph, Fallback
 from tessera.integrations.torch.options import options_of
 
 

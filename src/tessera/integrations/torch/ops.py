@@ -9,6 +9,7 @@ import torch
 from tessera import op
 from tessera.handle import Tensor
 from tessera.integrations.torch.library import define, like_the_first
+from tessera.typing import ArrayLike
 
 
 def _attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: Any) -> torch.Tensor:
@@ -16,12 +17,17 @@ def _attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: Any) -
 
 
 def _attention(
-    q: object, k: object, v: object, mask: object = None, causal: bool = False, scale: float | None = None
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    mask: ArrayLike | None = None,
+    causal: bool = False,
+    scale: float | None = None,
 ) -> Tensor:
     return op.flash_attention(q, k, v, mask=mask, causal=causal, scale=scale)
 
 
-def _rope(x: object, theta: float = 10000.0) -> Tensor:
+def _rope(x: ArrayLike, theta: float = 10000.0) -> Tensor:
     return op.rope(x, theta=theta)
 
 

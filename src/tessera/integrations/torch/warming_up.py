@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tessera.errors import ArgumentError
-from tessera.integrations.torch import background
+from tessera.integrations.torch.partitions import background
 
 
 def warmup(

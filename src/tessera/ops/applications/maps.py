@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.dtypes import COMPLEX, SUPPORTED, bool_
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.applications.rule import AbstractValue, Application, Rule, WantedOperand, floating, like
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from tessera.dtypes import int64
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.applications.rule import AbstractValue, Application, WantedOperand, like
 
 

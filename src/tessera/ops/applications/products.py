@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tessera.dtypes import bool_, fp32
+from tessera.dtypes import bool_, fp32, fp64
 from tessera.ops.applications.rule import AbstractValue, Application, WantedOperand, floating, like
 
 
@@ -51,3 +51,25 @@ def of_attention(chance: random.Random, x: AbstractValue) -> Application | None:
         mask = chance.choice(((*lead, queries, keys), (keys,), (queries, keys), (queries, 1)))
         operands.append(WantedOperand(mask, chance.choice((bool_, dtype))))
     return Application(tuple(operands), {"causal": chance.random() < 0.4})
+
+
+def of_saved_attention(chance: random.Random, x: AbstractValue) -> Application | None:
+    """Of attention that is trained: queries, keys and values [batch, length, heads, size], maybe what is added."""
+    if len(x.shape) != 4 or 0 in x.shape or x.dtype not in (fp32, fp64):
+        return None
+    batch, queries, heads, size = x.shape
+    keys = chance.choice((1, 3, 17, queries))
+    operands = [like(x), *[WantedOperand((batch, keys, heads, size), x.dtype)] * 2]
+    if chance.random() < 0.3:
+        operands.append(WantedOperand(chance.choice(((1, 1, 1, keys), (batch, heads, queries, keys))), x.dtype))
+    return Application(tuple(operands), {"causal": chance.random() < 0.4, "scale": chance.choice((1.0, 0.5))})
+
+
+def of_attention_gradients(chance: random.Random, x: AbstractValue) -> Application | None:
+    """Of the gradient of such attention, which also takes the cotangent, the result and its logarithms."""
+    found = of_saved_attention(chance, x)
+    if found is None:
+        return None
+    q, k, v, *mask = found.operands
+    logarithms = WantedOperand(q.shape[:3], q.dtype)
+    return Application((q, q, k, v, q, logarithms, *mask), found.attributes)

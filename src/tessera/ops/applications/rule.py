@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from tessera.dtypes import DType, fp32
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 
 
 class AbstractValue(Protocol):

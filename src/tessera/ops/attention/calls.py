@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.dtypes import fp32, fp64
 from tessera.errors import ArgumentError
-from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.leaves.leaf import scalar_leaf
 from tessera.lazy.node import Node
 from tessera.ops.algebra import call
 from tessera.ops.layout.views import number

@@ -1,7 +1,8 @@
-"""The gradient of attention, out of existing operators.
+"""The gradient of attention, out of other operators.
 
-The weights are formed anew and as a whole, so that it takes memory for several matrices of scores. Forming them block
-by block, as the forward kernel does (Dao et al. 2022, algorithm 4), takes a kernel of its own.
+Where torch's kernel of gradients takes the operands (`saved.py`), it forms the weights block by block (Dao et al. 2022,
+algorithm 4). Elsewhere, with masks and heads that share keys, they are formed anew and as a whole, which takes memory
+for several matrices of scores.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import torch
 
 from tessera.dtypes import accumulator, bool_
 from tessera.lazy.devices import CPU
+from tessera.lazy.leaves.sources import from_torch
+from tessera.lazy.leaves.transfer import on_device
 from tessera.lazy.node import leaf_node
-from tessera.lazy.sources import from_torch
-from tessera.lazy.transfer import on_device
 from tessera.ops.algebra import call, filled, literal, sum_to
 from tessera.ops.contraction.records import transpose_last
 
@@ -31,6 +32,8 @@ def attention_gradient(
     Heads that share keys and values are a dimension of their own, over which dK and dV are summed.
     """
     q, k, v, scale, *masks = operands
+    if not masks and scale.structure.weak and _goes_by_blocks(q, k, v, causal):
+        return _by_blocks(g, q, k, v, scale, out, causal)
     wide = accumulator(q.dtype)
     shared = k.shape[-3] if len(k.shape) > 2 else 1
     lead = len(out.shape) > 2
@@ -59,6 +62,36 @@ def attention_gradient(
     if mask.dtype is not bool_:
         d_mask = _in(sum_to(call("reshape", d_scores, shape=grid), mask.shape), mask)
     return found[0], found[1], found[2], d_scale, d_mask
+
+
+def _goes_by_blocks(q: N, k: N, v: N, causal: bool) -> bool:
+    """Whether torch's kernel takes the operands: on CPUs, keys and values of as many heads as queries, of one size."""
+    (*lead, queries, size), keys = q.shape, k.shape[-2]
+    fit = k.shape == v.shape == (*lead, keys, size) and len(lead) <= 2 and 0 not in (*q.shape, keys)
+    aligned = not causal or queries == keys
+    return fit and aligned and q.dtype is accumulator(q.dtype) and (q.structure.device or CPU) == CPU
+
+
+def _by_blocks(g: N, q: N, k: N, v: N, scale: N, out: N, causal: bool) -> tuple[N, N, N, None]:
+    """The cotangents by torch's kernel, of queries that are scaled before."""
+
+    def turned(x: N) -> N:
+        whole = call("reshape", x, shape=(*(1,) * (4 - len(x.shape)), *x.shape))
+        return call("transpose", whole, permutation=(0, 2, 1, 3))
+
+    operands = turned(q * scale), turned(k), turned(v)
+    attributes = {"causal": causal, "scale": 1.0}
+    logarithms = call("saved_attention_logarithms", *operands, **attributes)
+    found = [
+        call(
+            "transpose",
+            call(name, turned(g), *operands, turned(out), logarithms, **attributes),
+            permutation=(0, 2, 1, 3),
+        )
+        for name in ("attention_dq", "attention_dk", "attention_dv")
+    ]
+    dq, dk, dv = (call("reshape", each, shape=x.shape) for each, x in zip(found, (q, k, v), strict=True))
+    return dq * scale, dk, dv, None
 
 
 def _widened(x: N, dtype: Any) -> N:

@@ -21,12 +21,12 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, accumulator
-from tessera.ir import anchor_rules
-from tessera.ir.anchor import AnchorError
-from tessera.lazy.structure import Shape
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.ir.anchors.anchor import AnchorError
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.attention.gradients import attention_gradient
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
+from tessera.ops.record import Named, Operator, Typed, dtype_error, elements, register, shape_error
 
 N: TypeAlias = Any
 
@@ -129,10 +129,10 @@ FLASH_ATTENTION = register(
         operand_dtypes=_dtypes,
         result=_result,
         flops=_flops,
-        bytes_moved=bytes_once,
         reference=_reference,
         gradient=attention_gradient,
         body=_body,
+        title="FlashAttn",
         attributes={"causal": False},
     )
 )

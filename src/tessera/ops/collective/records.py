@@ -13,10 +13,10 @@ import torch
 
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError
-from tessera.ir import anchor_rules
-from tessera.ir.anchor import ADD
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.ir.anchors.anchor import ADD
 from tessera.lazy.layouts import Layout
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications.places import of_whole_values
 from tessera.ops.collective.steps import AxisStep
@@ -40,10 +40,6 @@ def _as_given(name: str, operands: Sequence[Typed], attributes: Named) -> list[D
     return [operands[0].dtype]
 
 
-def _nothing(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    return 0
-
-
 def _reference(x: torch.Tensor, *, layout: Layout | None) -> torch.Tensor:
     return x
 
@@ -63,7 +59,6 @@ CONSTRAIN: Final[Operator] = define(
     {"layout": None},
     operand_dtypes=_as_given,
     anchor=anchor_rules.broadcast,
-    flops=_nothing,
     reference=_reference,
     gradient=_gradient,
     application=of_whole_values,
@@ -115,7 +110,6 @@ ACROSS: Final[Operator] = define(
     {"step": None},
     operand_dtypes=_as_given,
     result=_after,
-    flops=_nothing,
     reference=_across_reference,
     gradient=_across_gradient,
     application=of_whole_values,
@@ -157,7 +151,6 @@ SHARD_MAP: Final[Operator] = define(
     arity=(1, 1 << 16),
     operand_dtypes=_operands_as_given,
     result=_of_region,
-    flops=_nothing,
     reference=_region_reference,
     gradient=_region_gradient,
     application=of_whole_values,

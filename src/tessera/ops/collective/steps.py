@@ -18,8 +18,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from tessera.ir.anchor import ADD, Reduction
-from tessera.lazy.structure import Shape
+from tessera.ir.anchors.anchor import ADD, Reduction
+from tessera.lazy.structures.structure import Shape
 
 AxisStepKind: TypeAlias = Literal[
     "AllReduce", "AllGather", "Broadcast", "ReduceScatter", "AllToAll", "Permute", "Vary", "Part", "Keep"

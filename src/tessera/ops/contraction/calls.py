@@ -9,10 +9,10 @@ from typing import Any
 from tessera import dtypes
 from tessera.dtypes import DType, accumulator, dtype_of
 from tessera.errors import ArgumentError
-from tessera.lazy.building import apply, binary
+from tessera.lazy.leaves.scalars import LITERALS, Number
 from tessera.lazy.node import Node
-from tessera.lazy.promotion import product_dtype
-from tessera.lazy.scalars import LITERALS, Number
+from tessera.lazy.structures.building import apply, binary
+from tessera.lazy.structures.promotion import product_dtype
 from tessera.ops.algebra import call
 from tessera.ops.contraction.records import GEMM, MATMUL
 from tessera.ops.layout import views

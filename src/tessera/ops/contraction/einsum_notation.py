@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from tessera.errors import ArgumentError, ShapeMismatchError
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 
 Labels: TypeAlias = tuple[str, ...]
 """A label for each dimension: a letter, or "...0", "...1", ... for the dimensions of an ellipsis, the last first."""

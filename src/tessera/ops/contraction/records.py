@@ -14,12 +14,11 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, int8, int32
-from tessera.ir import anchor_rules
-from tessera.lazy.promotion import product_dtype
+from tessera.lazy.structures.promotion import product_dtype
 from tessera.ops.algebra import call, literal, sum_to
 from tessera.ops.applications import products
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, per_point, register
+from tessera.ops.record import Named, Operator, Typed, dtype_error, register
 
 N: TypeAlias = Any
 
@@ -44,14 +43,6 @@ def _advice(operands: Sequence[Typed], attributes: Named) -> list[str]:
         return []
     fitting = {"first": a[-2] == b[-2], "second": a[-1] == b[-1]}
     return [f"transpose the {which} operand" for which, fits in fitting.items() if fits]
-
-
-_matmul_flops = per_point(anchor_rules.product, 2)
-
-
-def _gemm_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    scalings = int(attributes["alpha"] != 1) + (2 if len(operands) == 3 else 0)
-    return _matmul_flops(operands, result, attributes) + scalings * elements(result.shape)
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
@@ -130,11 +121,10 @@ MATMUL = register(
         operand_dtypes=_common,
         element=_element,
         advice=_advice,
-        flops=_matmul_flops,
-        bytes_moved=bytes_once,
         reference=_matmul_reference,
         gradient=_matmul_gradient,
         body=_matmul_body,
+        title="MatMul",
         attributes=SETTINGS,
     )
 )
@@ -147,8 +137,6 @@ GEMM = register(
         operand_dtypes=_common,
         element=_element,
         advice=_advice,
-        flops=_gemm_flops,
-        bytes_moved=bytes_once,
         reference=_gemm_reference,
         gradient=_gemm_gradient,
         spelled=_gemm_spelled,

@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Any
 
 from tessera.errors import ArgumentError
-from tessera.lazy.building import binary, unary
 from tessera.lazy.node import Node
-from tessera.lazy.structure import Attributes
+from tessera.lazy.structures.building import binary, unary
+from tessera.lazy.structures.structure import Attributes
 from tessera.ops.layout.views import integer
 from tessera.ops.record import OPERATORS
 from tessera.ops.window.calls import depthwise_conv2d

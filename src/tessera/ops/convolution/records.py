@@ -15,10 +15,9 @@ from typing import TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.ir import anchor_rules
 from tessera.ops.convolution.gradients import convolution_gradient
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, per_point, register
+from tessera.ops.record import Named, Operator, Typed, dtype_error, register
 from tessera.ops.window.geometry import single_image
 
 NAME = "conv2d"
@@ -81,8 +80,6 @@ CONV2D = register(
         arity=(2, 2),
         operand_dtypes=_dtypes,
         advice=_advice,
-        flops=per_point(anchor_rules.convolution, 2),
-        bytes_moved=bytes_once,
         reference=_reference,
         gradient=convolution_gradient,
         body=_body,

@@ -211,49 +211,49 @@ def _root_of(x: N) -> N:
 ROWS = (
     elementwise(
         "tan", _widely(lambda e, x: e.div(e.sin(x), e.cos(x))), lambda g, x, out: g * (out * out + 1), torch.tan,
-        to_float, flops=3,
+        to_float,
     ),
     elementwise(
-        "asin", _widely(_asin), lambda g, x, out: g / _root_of((1 - x) * (1 + x)), torch.asin, to_float, flops=30,
+        "asin", _widely(_asin), lambda g, x, out: g / _root_of((1 - x) * (1 + x)), torch.asin, to_float,
     ),
     elementwise(
-        "acos", _widely(_acos), lambda g, x, out: -(g / _root_of((1 - x) * (1 + x))), torch.acos, to_float, flops=30,
+        "acos", _widely(_acos), lambda g, x, out: -(g / _root_of((1 - x) * (1 + x))), torch.acos, to_float,
     ),
     elementwise(
-        "atan", _widely(_atan), lambda g, x, out: g / (x * x + 1), torch.atan, to_float, flops=25,
+        "atan", _widely(_atan), lambda g, x, out: g / (x * x + 1), torch.atan, to_float,
     ),
     elementwise(
-        "atan2", _widely_of_two(_angle), _angle_gradient, torch.atan2, to_float, flops=25,
+        "atan2", _widely_of_two(_angle), _angle_gradient, torch.atan2, to_float,
     ),
     elementwise(
-        "sinh", _widely(_sinh), lambda g, x, out: g * call("cosh", x), torch.sinh, to_float, flops=6,
+        "sinh", _widely(_sinh), lambda g, x, out: g * call("cosh", x), torch.sinh, to_float,
     ),
     elementwise(
-        "cosh", _widely(_cosh), lambda g, x, out: g * call("sinh", x), torch.cosh, to_float, flops=6,
+        "cosh", _widely(_cosh), lambda g, x, out: g * call("sinh", x), torch.cosh, to_float,
     ),
     elementwise(
-        "asinh", _widely(_asinh), lambda g, x, out: g / call("hypot", x, 1.0), torch.asinh, to_float, flops=8,
+        "asinh", _widely(_asinh), lambda g, x, out: g / call("hypot", x, 1.0), torch.asinh, to_float,
     ),
     elementwise(
         "acosh", _widely(_acosh), lambda g, x, out: g / (_root_of(x - 1) * _root_of(x + 1)), torch.acosh, to_float,
-        flops=8, positive=True,
+        positive=True,
     ),
     elementwise(
-        "atanh", _widely(_atanh), lambda g, x, out: g / ((1 - x) * (1 + x)), torch.atanh, to_float, flops=6,
+        "atanh", _widely(_atanh), lambda g, x, out: g / ((1 - x) * (1 + x)), torch.atanh, to_float,
     ),
     elementwise(
-        "log2", _widely(_scaled_log(2.0)), lambda g, x, out: g / (x * math.log(2.0)), torch.log2, to_float, flops=2,
+        "log2", _widely(_scaled_log(2.0)), lambda g, x, out: g / (x * math.log(2.0)), torch.log2, to_float,
         positive=True,
     ),
     elementwise(
         "log10", _widely(_scaled_log(10.0)), lambda g, x, out: g / (x * math.log(10.0)), torch.log10, to_float,
-        flops=2, positive=True,
+        positive=True,
     ),
     elementwise(
-        "exp2", _widely(_exp2), lambda g, x, out: g * (out * math.log(2.0)), torch.exp2, to_float, flops=3,
+        "exp2", _widely(_exp2), lambda g, x, out: g * (out * math.log(2.0)), torch.exp2, to_float,
     ),
     elementwise(
-        "hypot", _widely_of_two(_hypot), _hypot_gradient, _length, to_float, flops=6,
+        "hypot", _widely_of_two(_hypot), _hypot_gradient, _length, to_float,
     ),
 )  # fmt: skip
 """One row an operator: name, body, gradient, reference, dtypes of operands, and what else is special."""

@@ -128,7 +128,7 @@ ROWS = (
     elementwise("round", _round, None, torch.round, numbers, cheap=True),
     elementwise(
         "clamp", _clamp, _clamp_gradient, _clamp_reference, within_bounds,
-        flops=2, attributes={"minimum": None, "maximum": None}, cheap=True, application=maps.of_maps(1, maps.bounds),
+        attributes={"minimum": None, "maximum": None}, cheap=True, application=maps.of_maps(1, maps.bounds),
     ),
 )  # fmt: skip
 """One row an operator: name, body, gradient, reference, dtypes of operands, and what else is special."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from tessera.dtypes import DType, promote_scalar
 from tessera.lazy.node import Node
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.structure import Structure
 from tessera.ops.algebra import call, call_binary
 from tessera.ops.layout.views import number
 

@@ -15,15 +15,15 @@ import torch
 
 from tessera.dtypes import DType, accumulator
 from tessera.errors import DivisionByZeroError
-from tessera.lazy.conversion import as_pair
+from tessera.lazy.leaves.conversion import as_pair
 from tessera.lazy.node import Node
-from tessera.lazy.promotion import broadcast_shape, common_dtype
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.promotion import broadcast_shape, common_dtype
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.applications import maps
 from tessera.ops.applications.rule import AbstractValue, Application, WantedOperand, like
-from tessera.ops.extension import flops_per_element, only_float, same_shape_result
-from tessera.ops.library import define
+from tessera.ops.extension import only_float, same_shape_result
+from tessera.ops.library import define, per_element
 from tessera.ops.record import Named, Typed, dtype_error, shape_error
 
 N: TypeAlias = Any
@@ -81,7 +81,7 @@ define(
     arity=(2, 2),
     operand_dtypes=_no_bytes,
     result=_broadcast,
-    flops=flops_per_element(3),
+    flops=per_element(3),
     reference=torch.fmod,
     gradient=_fmod_gradient,
     application=_of_floats,
@@ -136,7 +136,6 @@ define(
     {},
     operand_dtypes=_only_integers,
     result=same_shape_result,
-    flops=flops_per_element(0),
     reference=_checked_reference,
     gradient=_none,
     application=_of_divisors,

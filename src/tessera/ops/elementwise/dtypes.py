@@ -8,7 +8,7 @@ import torch
 
 from tessera import dtypes
 from tessera.dtypes import DType
-from tessera.lazy.promotion import common_dtype
+from tessera.lazy.structures.promotion import common_dtype
 from tessera.ops.record import Named, Typed, dtype_error
 
 # -- operands ---------------------------------------------------------------------------------------------------------

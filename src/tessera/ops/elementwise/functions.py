@@ -91,11 +91,11 @@ ROWS = (
     elementwise(
         "erf", lambda e, x: e.erf(x), lambda g, x, out: g * (call("exp", -(x * x)) * ERF_SCALE), torch.erf, to_float
     ),
-    elementwise("sigmoid", _sigmoid, lambda g, x, out: g * (out * (1 - out)), torch.sigmoid, to_float, flops=4),
-    elementwise("silu", _silu, _silu_gradient, torch.nn.functional.silu, only_float, flops=4),
+    elementwise("sigmoid", _sigmoid, lambda g, x, out: g * (out * (1 - out)), torch.sigmoid, to_float),
+    elementwise("silu", _silu, _silu_gradient, torch.nn.functional.silu, only_float),
     elementwise(
         "gelu", _gelu, _gelu_gradient, _gelu_reference, only_float,
-        flops=5, attributes={"approximate": "none"}, application=maps.of_maps(1, maps.approximations), terms=_size,
+        attributes={"approximate": "none"}, application=maps.of_maps(1, maps.approximations), terms=_size,
     ),
 )  # fmt: skip
 """One row an operator: name, body, gradient, reference, dtypes of operands, and what else is special."""

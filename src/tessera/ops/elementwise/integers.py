@@ -135,7 +135,7 @@ def _shift_right(e: Emitter[V], a: V, b: V) -> V:
 
 ROWS = (
     elementwise(
-        "floor_divide", _floor_divide, None, _floor_divide_reference, _integers, flops=4,
+        "floor_divide", _floor_divide, None, _floor_divide_reference, _integers,
         application=_of_kinds(2, "int"),
     ),
     elementwise(

@@ -60,11 +60,11 @@ ROWS = (
     elementwise("logical_not", lambda e, x: e.logical_not(x), None, torch.logical_not, to_bool, truth),
     elementwise(
         "where", lambda e, condition, a, b: e.select(condition, a, b), _where_gradient, torch.where, choice,
-        flops=0, cheap=True, application=maps.of_choices,
+        cheap=True, application=maps.of_choices,
     ),
     elementwise(
         "cast", _cast, _cast_gradient, _cast_reference, as_given, wanted,
-        flops=0, attributes={"dtype": fp32}, cheap=True, application=maps.of_maps(1, maps.real_dtypes),
+        attributes={"dtype": fp32}, cheap=True, application=maps.of_maps(1, maps.real_dtypes),
     ),
 )  # fmt: skip
 """One row an operator: name, body, gradient, reference, dtypes of operands and result, and what else is special."""

@@ -1,4 +1,4 @@
-"""An elementwise operator in one row: body, gradient, reference, dtypes, FLOPs and cheapness side by side."""
+"""An elementwise operator in one row: body, gradient, reference, dtypes and cheapness side by side."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tessera.ops.algebra import sum_to
-from tessera.ops.extension import flops_per_element, only_float
-from tessera.ops.record import ElementRule, Named, OperandDTypes, Operator, Typed, bytes_once
+from tessera.ops.extension import only_float
+from tessera.ops.record import ElementRule, Named, OperandDTypes, Operator, Typed
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -23,7 +23,6 @@ def elementwise(
     operand_dtypes: OperandDTypes = only_float,
     element: ElementRule | None = None,
     *,
-    flops: int = 1,
     attributes: Named = _NONE,
     **fields: Any,
 ) -> Operator:
@@ -32,8 +31,8 @@ def elementwise(
     `body(emitter, *values)` takes as many values as the operator has operands. `gradient(cotangent, *operands, result)`
     gives what flows back to the operand, a tuple for several, in the result's shape: it is summed over what was
     broadcast; None stands for no gradient, as of results that do not vary continuously. Attributes come to all three as
-    keywords. The result's dtype is by default that of the last operand after casts, `flops` are for each element, and
-    `fields` are further ones of `Operator`.
+    keywords. The result's dtype is by default that of the last operand after casts, and `fields` are further
+    ones of `Operator`.
     """
     count = sum(each.kind is not each.KEYWORD_ONLY for each in inspect.signature(body).parameters.values()) - 1
     return Operator(
@@ -43,8 +42,6 @@ def elementwise(
         operand_dtypes=operand_dtypes,
         element=element or _last,
         advice=_advice,
-        flops=flops_per_element(flops),
-        bytes_moved=bytes_once,
         reference=reference,
         gradient=_no_gradient if gradient is None else _to_operands(gradient),
         body=body,

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import torch
 
 from tessera.dtypes import DType, bf16, bool_, fp16, fp32, fp64, int8, int32, int64
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications.rule import Application
 from tessera.ops.library import define

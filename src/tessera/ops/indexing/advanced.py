@@ -15,14 +15,14 @@ import torch
 
 from tessera.dtypes import bool_, int64
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError, ValueControlFlowError
-from tessera.lazy.conversion import as_node
 from tessera.lazy.evaluation import evaluate
-from tessera.lazy.export import to_torch
-from tessera.lazy.leaf import Placeholder
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.leaves.export import to_torch
+from tessera.lazy.leaves.leaf import Placeholder
+from tessera.lazy.leaves.sources import from_data
 from tessera.lazy.node import Node, leaf_node
-from tessera.lazy.promotion import broadcast_shape
-from tessera.lazy.sources import from_data
-from tessera.lazy.structure import Shape, contiguous_strides
+from tessera.lazy.structures.promotion import broadcast_shape
+from tessera.lazy.structures.structure import Shape, contiguous_strides
 from tessera.ops.algebra import call
 from tessera.ops.layout import views
 

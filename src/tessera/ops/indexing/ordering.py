@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, int64
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications import places
 from tessera.ops.library import define

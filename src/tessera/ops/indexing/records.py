@@ -14,7 +14,7 @@ import torch
 
 from tessera.dtypes import DType, int64
 from tessera.errors import IndexRangeError
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, literal
 from tessera.ops.applications import places
 from tessera.ops.extension import same_shape_result
@@ -55,10 +55,6 @@ def _named(what: str, index: torch.Tensor, extent: int) -> Iterator[None]:
     except (IndexError, RuntimeError):
         refuse_out_of_range(what, index, extent)
         raise
-
-
-def _no_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    return 0
 
 
 def _each_added(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
@@ -112,7 +108,6 @@ define(
     {"what": "", "extent": 0, "ignored": None, "from_end": False},
     operand_dtypes=_with_indices(0),
     result=same_shape_result,
-    flops=_no_flops,
     reference=_checked_reference,
     gradient=_none,
     application=places.of_checks,
@@ -162,7 +157,6 @@ define(
     arity=(2, 2),
     operand_dtypes=_with_indices(1),
     result=_taken,
-    flops=_no_flops,
     bytes_moved=_taken_bytes,
     reference=_take_reference,
     gradient=_take_gradient,
@@ -273,7 +267,6 @@ define(
     arity=(3, 3),
     operand_dtypes=_with_indices(1),
     result=_replaced_parts,
-    flops=_no_flops,
     reference=_replace_reference,
     gradient=_replace_gradient,
     application=places.of_replacements,
@@ -322,7 +315,6 @@ define(
     arity=(2, 2),
     operand_dtypes=_with_indices(1),
     result=_gathered,
-    flops=_no_flops,
     bytes_moved=_taken_bytes,
     reference=_gather_reference,
     gradient=_gather_gradient,

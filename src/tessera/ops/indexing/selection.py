@@ -14,7 +14,7 @@ import torch
 
 from tessera.dtypes import DType, int64
 from tessera.errors import ArgumentError
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications import places
 from tessera.ops.library import define
@@ -155,10 +155,6 @@ def _spread(name: str, operands: Sequence[Typed], cast: Sequence[DType], attribu
     return (*shape[:axis], attributes["extent"], *shape[axis + 1 :]), cast[0]
 
 
-def _no_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    return 0
-
-
 def _without_extent(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
     return {**attributes, "extent": None}
 
@@ -184,7 +180,6 @@ define(
     arity=(2, 2),
     operand_dtypes=_numbers,
     result=_spread,
-    flops=_no_flops,
     reference=_scatter_reference,
     gradient=_scatter_gradient,
     application=places.of_scattering,

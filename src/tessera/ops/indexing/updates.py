@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from tessera.errors import ArgumentError, ShapeMismatchError
-from tessera.lazy.conversion import as_node
+from tessera.lazy.leaves.conversion import as_node
 from tessera.lazy.node import Node
-from tessera.lazy.promotion import broadcast_shape
+from tessera.lazy.structures.promotion import broadcast_shape
 from tessera.ops.algebra import call, filling
 from tessera.ops.indexing import advanced
 from tessera.ops.layout import views

@@ -12,11 +12,11 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from tessera.dtypes import DType, int64
-from tessera.ir import anchor_rules
-from tessera.lazy.structure import Shape
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.applications import layouts, places
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
+from tessera.ops.record import Named, Operator, Typed, dtype_error, elements, register, shape_error
 
 N: TypeAlias = Any
 
@@ -34,10 +34,6 @@ def _int64(name: str, operands: Sequence[Typed], cast: Sequence[DType], attribut
 
 def _without_shape(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
     return {"shape": None}
-
-
-def _no_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    return 0
 
 
 def _iota_reference(*, shape: Shape) -> torch.Tensor:
@@ -59,8 +55,6 @@ IOTA = register(
         arity=(0, 0),
         operand_dtypes=_nothing,
         element=_int64,
-        flops=_no_flops,
-        bytes_moved=bytes_once,
         reference=_iota_reference,
         gradient=_no_cotangents,
         body=_iota_body,
@@ -98,11 +92,6 @@ def _philox_result(
     if seed.shape:
         raise shape_error(name, operands, "the seed is one number")
     return counter.shape, int64
-
-
-def _philox_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    """Two products, four exclusive ors and two additions to the key a round."""
-    return 8 * ROUNDS * elements(result.shape)
 
 
 def _philox_reference(counter: torch.Tensor, seed: torch.Tensor) -> torch.Tensor:
@@ -150,8 +139,6 @@ PHILOX = register(
         arity=(2, 2),
         operand_dtypes=_integers,
         result=_philox_result,
-        flops=_philox_flops,
-        bytes_moved=bytes_once,
         reference=_philox_reference,
         gradient=_no_cotangents,
         body=_philox_body,

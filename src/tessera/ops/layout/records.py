@@ -11,14 +11,14 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.ir import anchor_rules
-from tessera.lazy.promotion import common_dtype
-from tessera.lazy.structure import Shape
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.lazy.structures.promotion import common_dtype
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, literal, sum_to
 from tessera.ops.applications import layouts
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.layout.regrouping import regrouped
-from tessera.ops.record import Named, Operator, Typed, bytes_once, elements, register
+from tessera.ops.record import Named, Operator, Typed, register
 
 N: TypeAlias = Any
 
@@ -29,16 +29,6 @@ def _as_given(name: str, operands: Sequence[Typed], attributes: Named) -> list[D
 
 def _common(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
     return [common_dtype(operands)] * len(operands)
-
-
-def _no_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    return 0
-
-
-def _copied_bytes(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    """Only the elements that the result takes are read, once each, and written."""
-    read = min(elements(result.shape), elements(operands[0].shape))
-    return (read + elements(result.shape)) * result.dtype.itemsize
 
 
 def _copy_body(e: Emitter[V], x: V, *others: V, **attributes: object) -> V:
@@ -249,12 +239,11 @@ def _define(
     attributes: Named,
     **special: Any,
 ) -> Operator:
-    fields: dict[str, Any] = {"arity": (1, 1), "operand_dtypes": _as_given, "bytes_moved": _copied_bytes} | special
+    fields: dict[str, Any] = {"arity": (1, 1), "operand_dtypes": _as_given} | special
     return register(
         Operator(
             name=name,
             family="layout",
-            flops=_no_flops,
             reference=reference,
             gradient=gradient,
             body=_copy_body,
@@ -266,7 +255,7 @@ def _define(
 
 _SHAPE: Named = {"shape": ()}
 _SLICE: Named = {"starts": (), "sizes": (), "steps": ()}
-_MANY: dict[str, Any] = {"arity": (1, 1 << 30), "operand_dtypes": _common, "bytes_moved": bytes_once}
+_MANY: dict[str, Any] = {"arity": (1, 1 << 30), "operand_dtypes": _common}
 
 _define(
     "reshape",

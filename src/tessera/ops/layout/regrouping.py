@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from tessera.ir.anchor import Anchor, Extent, Index
-from tessera.lazy.structure import Shape
+from tessera.ir.anchors.anchor import Anchor, Extent, Index
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.record import Named
 
 _ONE: Final = Index(())

@@ -9,12 +9,12 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 from tessera.errors import ArgumentError, ShapeMismatchError
-from tessera.lazy import views
-from tessera.lazy.constants import ConstantLeaf
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves import views
+from tessera.lazy.leaves.constants import ConstantLeaf
+from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node, leaf_node
-from tessera.lazy.promotion import broadcast_shape
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.promotion import broadcast_shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 
 

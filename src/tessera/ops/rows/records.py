@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.ir import anchor_rules
-from tessera.ir.anchor import Anchor
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.ir.anchors.anchor import Anchor
 from tessera.ops.algebra import call, literal, sum_to, widely
 from tessera.ops.applications import maps
 from tessera.ops.applications.rule import Rule
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register
+from tessera.ops.record import Named, Operator, Typed, dtype_error, register
 
 N: TypeAlias = Any
 
@@ -34,11 +34,6 @@ def _only_float(name: str, operands: Sequence[Typed], attributes: Named) -> list
 
 def _advice(operands: Sequence[Typed], attributes: Named) -> Sequence[str]:
     return ["reshape the input so that one dimension is normalized"] if len(operands) > 1 else []
-
-
-def _flops_per_element(count: int) -> Callable[[Sequence[Typed], Typed, Named], int]:
-    """`count`, and one more for each of weight and bias."""
-    return lambda operands, result, attributes: (count + len(operands) - 1) * elements(result.shape)
 
 
 # -- references -------------------------------------------------------------------------------------------------------
@@ -187,7 +182,6 @@ def _rms_norm_body(e: Emitter[V], x: V, weight: V | None = None, *, eps: float) 
 def _define(
     name: str,
     most: int,
-    flops: int,
     reference: Callable[..., torch.Tensor],
     gradient: Callable[..., tuple[Any, ...]],
     body: Callable[..., Any],
@@ -203,8 +197,6 @@ def _define(
             arity=(1, most),
             operand_dtypes=_only_float,
             advice=_advice,
-            flops=_flops_per_element(flops),
-            bytes_moved=bytes_once,
             reference=reference,
             gradient=gradient,
             body=body,
@@ -243,11 +235,10 @@ _ALONG: dict[str, Any] = {
     "anchor": _along_axis,
     "application": maps.along_axis(),
 }
-_define("softmax", 1, 5, _softmax_reference, _softmax_gradient, _softmax_body, spelled=_softmax_spelled, **_ALONG)
+_define("softmax", 1, _softmax_reference, _softmax_gradient, _softmax_body, spelled=_softmax_spelled, **_ALONG)
 _define(
     "log_softmax",
     1,
-    5,
     _log_softmax_reference,
     _log_softmax_gradient,
     _log_softmax_body,
@@ -258,7 +249,6 @@ _define(
 _define(
     "layer_norm",
     3,
-    5,
     _layer_norm_reference,
     _layer_norm_gradient,
     _layer_norm_body,
@@ -271,7 +261,6 @@ _define(
 _define(
     "rms_norm",
     2,
-    3,
     _rms_norm_reference,
     _rms_norm_gradient,
     _rms_norm_body,

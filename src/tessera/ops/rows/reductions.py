@@ -15,9 +15,9 @@ import torch
 from tessera import dtypes
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError
-from tessera.ir import anchor_rules
-from tessera.ir.anchor import Reduction
-from tessera.lazy.structure import Shape
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.ir.anchors.anchor import Reduction
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, literal, widely
 from tessera.ops.applications import maps
 from tessera.ops.applications.rule import Rule
@@ -29,10 +29,8 @@ from tessera.ops.record import (
     Operator,
     Typed,
     as_first,
-    bytes_once,
     dtype_error,
     elements,
-    per_point,
     register,
 )
 
@@ -253,12 +251,10 @@ def _define(
     body: Callable[..., Any],
     *,
     element: ElementRule = as_first,
-    flops: tuple[int, int] = (1, 0),
     by: Reduction = "row",
     application: Rule | None = None,
     **special: Any,
 ) -> Operator:
-    """`flops` are those of each element that is read, and of each result."""
     rule = anchor_rules.reduction(by)
     return register(
         Operator(
@@ -267,8 +263,6 @@ def _define(
             arity=(1, 1),
             operand_dtypes=operand_dtypes,
             element=element,
-            flops=per_point(rule, *flops),
-            bytes_moved=bytes_once,
             reference=reference,
             gradient=gradient,
             body=body,
@@ -292,7 +286,7 @@ def _largest_partial_product(x: torch.Tensor, *, axes: Axes, keepdims: bool) -> 
 
 
 _define("prod", _accumulated, _prod_reference, _prod_gradient, _prod_body, by="mul", terms=_largest_partial_product)
-_define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=(1, 1), by="add", spelled=_mean_spelled)
+_define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, by="add", spelled=_mean_spelled)
 _define("max", _ordered, _max_reference, _extreme_gradient, _max_body, element=_extreme, by="max")
 _define("min", _ordered, _min_reference, _extreme_gradient, _min_body, element=_extreme, by="min")
 _define("argmax", _no_bool, _argmax_reference, _none, _argmax_body, element=_place, application=maps.of_places)
@@ -302,7 +296,7 @@ _define(
     _logsumexp_reference,
     _logsumexp_gradient,
     _logsumexp_body,
-    flops=(4, 2),
+    title="LogSumExp",
     spelled=_logsumexp_spelled,
     terms=lambda x, **attributes: 1.0,  # the logarithm of a sum of exponentials, of which the largest is 1
 )

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, complex_of, fp32, fp64, real_of
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications import places, transforms
 from tessera.ops.library import define
@@ -376,7 +376,6 @@ define(
     {"shape": (), "steps": ()},
     operand_dtypes=_as_given,
     result=lambda name, operands, cast, attributes: (attributes["shape"], cast[0]),
-    flops=lambda operands, result, attributes: 0,
     reference=_spread_reference,
     gradient=_spread_gradient,
     application=places.of_spreading,

@@ -21,7 +21,7 @@ import torch
 
 from tessera.dtypes import DType, complex_of, fp32, fp64, real_of
 from tessera.errors import ArgumentError
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications import places, transforms
 from tessera.ops.library import define
@@ -327,7 +327,6 @@ define(
     {"shape": ()},
     operand_dtypes=_as_given,
     result=_given,
-    flops=lambda operands, result, attributes: 0,
     reference=_refit_reference,
     gradient=_refit_gradient,
     application=places.of_refitting,

@@ -9,10 +9,10 @@ import torch
 
 from tessera.dtypes import accumulator
 from tessera.errors import ArgumentError, DeviceError, DTypeError, ShapeMismatchError
-from tessera.lazy.conversion import as_node
 from tessera.lazy.devices import CPU
+from tessera.lazy.leaves.conversion import as_node
 from tessera.lazy.node import Node
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.structure import Structure
 from tessera.ops.algebra import call
 from tessera.ops.layout import views
 from tessera.ops.layout.views import flag, normalized_axis, number

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any, TypeAlias
 
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, literal
 from tessera.ops.layout.records import dilated, padded
 from tessera.ops.record import OPERATORS

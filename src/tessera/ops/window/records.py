@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.ir import anchor_rules
-from tessera.ir.anchor import Reduction
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.ir.anchors.anchor import Reduction
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.record import CostRule, Named, Operator, Typed, bytes_once, dtype_error, per_point, register
+from tessera.ops.record import Named, Operator, Typed, dtype_error, register
 from tessera.ops.window.geometry import single_image
 from tessera.ops.window.gradients import depthwise_gradient, max_pool_gradient, sum_pool_gradient
 
@@ -52,11 +52,6 @@ def only_float(name: str, operands: Sequence[Typed], attributes: Named) -> list[
 def _advice(operands: Sequence[Typed], attributes: Named) -> list[str]:
     rank = len(operands[0].shape)
     return single_image(rank) if rank != 4 else ["pad more, or take a smaller kernel"]
-
-
-def window_flops(per_tap: int) -> CostRule:
-    """`per_tap` operations for each place of the window and each element of the result."""
-    return per_point(anchor_rules.window(), per_tap)
 
 
 # -- references -------------------------------------------------------------------------------------------------------
@@ -126,8 +121,6 @@ DEPTHWISE_CONV2D = register(
         arity=(2, 2),
         operand_dtypes=only_float,
         advice=_advice,
-        flops=window_flops(2),
-        bytes_moved=bytes_once,
         reference=_depthwise_reference,
         gradient=depthwise_gradient,
         body=_depthwise_body,
@@ -148,8 +141,6 @@ for _name, _by, _reference, _gradient, _body in _POOLS:
             arity=(1, 1),
             operand_dtypes=only_float,
             advice=_advice,
-            flops=window_flops(1),
-            bytes_moved=bytes_once,
             reference=_reference,
             gradient=_gradient,
             body=_body,

@@ -142,6 +142,16 @@ def _skew(events: polars.DataFrame, keys: list[str]) -> polars.DataFrame:
     )
 
 
+def arrivals(events: polars.DataFrame) -> polars.DataFrame:
+    """Of what `overlapped` gave, for each call of several ranks (`sequence`, `collective`) and each `rank`, how long
+    after the first it came, `late_us`.
+    """
+    call = ("sequence", "collective")
+    numbered = events.filter(col("sequence").is_not_null()).filter(col("rank").n_unique().over(*call) > 1)
+    late = (col("start_ns") - col("start_ns").min().over(*call)) / 1e3
+    return numbered.select(*call, "rank", "bytes", "start_ns", late_us=late).sort("start_ns", "rank")
+
+
 def _missing(trace: Trace, table: polars.DataFrame) -> dict[str, str]:
     reasons = {}
     if len(table) and table["algorithm"].null_count() == len(table):

@@ -40,6 +40,10 @@ class Histogram:
         place = int(numpy.searchsorted(self.counts.cumsum(), rank))
         return float(self.means_ns[place])
 
+    def quantile_ns(self, share: float) -> float:
+        """The duration that this share (0 to 1) of all is nearest to."""
+        return self.at_rank(1 + round(share * (self.calls - 1)))
+
     @property
     def median_ns(self) -> float:
         """The median; of an even number of durations, the mean of the two in the middle."""

@@ -216,7 +216,7 @@ def roofline(trace: Trace, target: Target) -> Roofline:
     if not found:
         hints = ["record it with profile.session(): Tessera's kernels carry their FLOPs and bytes"]
         raise ArgumentError("the trace holds no kernel with operations, bytes and a duration", hints=hints)
-    return Roofline(tuple(found), target, _notes(trace, found))
+    return Roofline(tuple(found), target, (*_notes(trace, found), *_elsewhere(trace, target)))
 
 
 def points(trace: Trace) -> list[RooflinePoint]:
@@ -245,6 +245,20 @@ def _notes(trace: Trace, found: Sequence[RooflinePoint]) -> tuple[str, ...]:
     timed = kernels.kernels(trace).select(polars.len()).collect(engine="streaming").item()
     left_out = timed - sum(point.calls for point in found)
     return (f"{left_out:,} of {timed:,} kernels have no count of operations or bytes",) if left_out else ()
+
+
+def _elsewhere(trace: Trace, target: Target) -> tuple[str, ...]:
+    """A sentence where the kernels ran on a device of another kind than the bounds are of."""
+    devices = kernels.kernels(trace).select(col("device").unique().cast(polars.String)).collect(engine="streaming")
+    places = {"cpu" if device == "cpu" else "gpu" for device in devices["device"].drop_nulls()}
+    if not places or places == {"cpu" if target.kind == "cpu" else "gpu"}:
+        return ()
+    name = (trace.metadata.get("target") or {}).get("name") or "another device"
+    ran = f"a CPU ({name})" if places == {"cpu"} else "a GPU"
+    return (
+        f"these kernels ran on {ran}, the bounds are those of {target.name}: shares say how far this run was from what "
+        "that device could do, not how good the kernels are",
+    )
 
 
 def target_of(arch: str) -> Target:

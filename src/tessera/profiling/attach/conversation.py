@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from tessera.distribution import VERSION
 from tessera.errors import ArgumentError, TesseraError
 from tessera.profiling.attach import places, wire
 from tessera.profiling.attach.increments import Taker
@@ -19,6 +18,7 @@ from tessera.profiling.recording.recording import rank
 from tessera.profiling.session import sessions
 from tessera.profiling.session.options import SessionOptions
 from tessera.profiling.session.sessions import Session
+from tessera.system.distribution import VERSION
 
 LEASE_S: Final = 30.0
 """Seconds without a request after which a client counts as gone: one that is stopped must not fill the memory."""

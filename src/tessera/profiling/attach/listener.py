@@ -17,10 +17,10 @@ from typing import Final
 
 from tessera import settings
 from tessera.errors import TesseraError
-from tessera.forks import lock
 from tessera.profiling.attach import credentials, places, wire
 from tessera.profiling.attach.conversation import Conversation
 from tessera.profiling.session import enqueued, replay
+from tessera.system.forks import lock
 
 MOST_CLIENTS: Final = 4
 

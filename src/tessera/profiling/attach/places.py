@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tessera import settings
-from tessera.files import host_name
+from tessera.system.files import host_name
 
 _NAME: Final = re.compile(r"(?:home-)?tessera-(\d+)-(\d+)\.sock")
 _LONGEST: Final = 107

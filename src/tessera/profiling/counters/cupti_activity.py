@@ -10,11 +10,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tessera.distribution import installing
 from tessera.errors import LibraryError
 from tessera.profiling.counters import gpus
 from tessera.profiling.counters.gpu_sensors import LibraryRefusal, load
 from tessera.profiling.recording.device_kernels import SourceReport, TimedCopy, TimedKernel
+from tessera.system.distribution import installing
 
 _BUFFER_BYTES: Final = 8 * 2**20
 _FORCED: Final = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tessera.distribution import installing
 from tessera.errors import LibraryError
+from tessera.system.distribution import installing
 
 LIBRARY: Final = "libcupti.so.13"
 ADVICE: Final = [installing("nvidia")]

@@ -8,7 +8,7 @@ from typing import Final
 from tessera.errors import ArgumentError
 from tessera.profiling.counters import backends
 from tessera.profiling.counters.interfaces import Capability, CounterBackend, Sampler, Subject
-from tessera.sources import members
+from tessera.system.sources import members
 
 _registered: Final[dict[str, CounterBackend]] = {}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from tessera.errors import ProfileError
-from tessera.files import replacing
+from tessera.system.files import replacing
 
 _MOST_LINKS = 40
 """Linux's own limit (path_resolution(7))."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from tessera.errors import ArgumentError
 from tessera.profiling.export import formats
 from tessera.profiling.export.contract import Exporter, Format
-from tessera.sources import members
+from tessera.system.sources import members
 
 
 def known_formats() -> dict[str, Format]:

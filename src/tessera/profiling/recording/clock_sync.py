@@ -2,8 +2,8 @@
 
 Each rank sends rank 0 the time a few times and gets rank 0's back. Of the exchanges the one with the shortest round
 trip counts; its offset is wrong by half the round trip at most (NTP, RFC 5905, section 8). All ranks take part in a
-collective, so `sharding/collectives.py` exchanges there, whether a profile is on or not: a profile of one rank alone
-must not wait for the others.
+collective, so `sharding/exchange/collectives.py` exchanges there, whether a profile is on or not: a profile of one rank
+alone must not wait for the others.
 """
 
 from __future__ import annotations

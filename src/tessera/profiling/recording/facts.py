@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from tessera import forks
+from tessera.system import forks
 
 Traffic: TypeAlias = tuple[tuple[str, float], ...]
 """Bytes that a kernel finds in and writes to each memory level, by its name ("L1" to "DRAM"), and `SCRATCH`: the

@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
-from tessera import forks
 from tessera.lazy import evaluation
 from tessera.profiling.recording import regions
 from tessera.profiling.recording.attribution import IssuedWork, Moment
 from tessera.profiling.recording.events import RecordedEvent
 from tessera.profiling.recording.regions import EnteredRegion, Look, Presence, RegionEvent
 from tessera.profiling.recording.texts import number, text
+from tessera.system import forks
 
 if TYPE_CHECKING:
     from tessera.profiling.recording.device_kernels import Measured
@@ -61,8 +61,9 @@ def note_region(scope: EnteredRegion) -> None:
             each.regions.append(RegionEvent(scope.name, thread, max(scope.start_ns, each.start_ns), end_ns))
 
 
-def counter(name: str, value: float, unit: str = "") -> None:
-    """Notes a value of the user's own (a loss, tokens per second) in every active session; nothing when none is on.
+def counter(name: str, value: SupportsFloat, unit: str = "") -> None:
+    """Notes a value of the user's own (a loss, tokens per second) in every active session; nothing when none is on. A
+    tensor of one element that is pending is evaluated for it.
 
     Raises ArgumentError for a name that is no text, and a value that is no number.
     """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from tessera import files
 from tessera.profiling.recording import clock_sync, facts, tracks
 from tessera.profiling.recording.attribution import IssuedWork
 from tessera.profiling.recording.callers import Callers
@@ -26,6 +27,8 @@ from tessera.profiling.ring.layout import RECORD_FIELDS, RECORD_WORDS
 from tessera.profiling.ring.recorder import Drained
 from tessera.profiling.trace import recorded_target
 from tessera.profiling.trace.schema import FORMAT_VERSION
+from tessera.system import files
+from tessera.system.distribution import VERSION
 
 if TYPE_CHECKING:
     import polars
@@ -275,6 +278,8 @@ class Recording:
             "duration_ns": None if self.end_ns is None else self.end_ns - self.start_ns,
             "ranks": {str(rank()): self._own_rank()},
             **recorded_target.told(),
+            "versions": _versions(),
+            "command": shlex.join(sys.argv),
             "thread_names": {str(thread): name for thread, name in self.thread_names.items()},
             "totals": [] if self._totals is None else [asdict(total) for total in self.totals()],
             "plans": {str(number): tell() for number, tell in self._expressions().items()},
@@ -297,6 +302,13 @@ class Recording:
         """The plans that ran."""
         summed = {total.plan for total in self._totals.values()} if self._totals is not None else set()
         return summed.union(*[distinct(batch[:, _PLAN - RECORD_WORDS]) for batch in self._batches])
+
+
+def _versions() -> dict[str, str]:
+    """Of Tessera, Python, and torch where that is loaded."""
+    torch = sys.modules.get("torch")
+    known = {"tessera": VERSION, "python": platform.python_version()}
+    return known if torch is None else {**known, "torch": str(torch.__version__)}
 
 
 def distinct(numbers: NDArray[numpy.int64]) -> set[int]:

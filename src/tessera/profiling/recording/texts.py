@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, SupportsFloat
 
 from tessera.errors import ArgumentError
 
@@ -26,7 +26,7 @@ def printed(told: object) -> str:
     return shown if len(said) <= _MOST else f"{shown}..."
 
 
-def number(value: float) -> float:
+def number(value: SupportsFloat) -> float:
     """A value of the user's. Raises ArgumentError for what is no number."""
     try:
         return float(value)

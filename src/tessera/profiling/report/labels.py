@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from tessera.ops import OPERATORS
+from tessera.ops.record import family_of
 from tessera.scheduling.language.schedule import Schedule
 
 MOST_NAMED: Final = 4
 """Operators of a fused kernel that are named; of more, the first three are."""
 
-_NAMES: Final[Mapping[str, str]] = {
-    "matmul": "MatMul",
-    "einsum": "EinSum",
-    "logsumexp": "LogSumExp",
-    "flash_attention": "FlashAttn",
-}
-_ATTENTION: Final = "flash_attention"
-
 
 def operator_name(operator: str) -> str:
-    """An operator's name as a title: `layer_norm` is LayerNorm."""
-    return _NAMES.get(operator) or "".join(part[:1].upper() + part[1:] for part in operator.split("_"))
+    """An operator's name as a title: that of its record, else its words, `layer_norm` as LayerNorm."""
+    record = OPERATORS.get(operator)
+    title = record.title if record is not None else ""
+    return title or "".join(part[:1].upper() + part[1:] for part in operator.split("_"))
 
 
 def kernel_label(operators: Sequence[str], schedule: str) -> str:
@@ -29,7 +25,7 @@ def kernel_label(operators: Sequence[str], schedule: str) -> str:
     Attention, which is always several operators in one, counts as fused.
     """
     names = [operator_name(operator) for operator in operators]
-    if len(names) > 1 or _ATTENTION in operators:
+    if len(names) > 1 or any(family_of(operator).is_several for operator in operators):
         shown = names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 1], f"{len(names) - MOST_NAMED + 1} more"]
         return f"FusedOp[{'+'.join(shown)}]"
     tile = tile_of(schedule)

@@ -12,6 +12,8 @@ from tessera.profiling.report.bounds import DeviceBounds
 from tessera.target import Ceilings, MemoryLevel
 
 if TYPE_CHECKING:
+    import polars
+
     from tessera.profiling.trace.table import Trace
 
 
@@ -78,13 +80,32 @@ def totals_of(trace: Trace) -> list[OperatorTotal]:
     return [*told, *_summed(trace)]
 
 
+def longest_of(trace: Trace, most: int) -> tuple[list[OperatorTotal], int, float]:
+    """`totals_of` those `most` that take most time, in their order; how many others there are, and their seconds. With
+    dynamic shapes there may be a million.
+    """
+    if trace.metadata.get("totals"):
+        found = totals_of(trace)
+        longest = sorted(range(len(found)), key=lambda place: -found[place].seconds)[:most]
+        shown = [found[place] for place in sorted(longest)]
+        return shown, len(found) - len(shown), sum(each.seconds for each in found) - sum(each.seconds for each in shown)
+    groups = _groups(trace).with_row_index("place")
+    kept = groups.sort("total", "place", descending=[True, False]).head(most).sort("place").drop("place")
+    seconds = float(groups["total"].sum()) - float(kept["total"].sum())
+    return _totals(kept), len(groups) - len(kept), seconds
+
+
 def _summed(trace: Trace) -> list[OperatorTotal]:
+    return _totals(_groups(trace))
+
+
+def _groups(trace: Trace) -> polars.DataFrame:
     import polars
 
     work = ("dtype", "device", "workers", "flops", "bytes")
     name = polars.coalesce(polars.col("operator", "kernel_name").cast(polars.String)).alias("operator")
     taken = polars.col("dur_ns")
-    groups = (
+    return (
         trace.events.filter(polars.col("kind") == "kernel")
         .group_by(name, *work)
         .agg(
@@ -99,6 +120,9 @@ def _summed(trace: Trace) -> list[OperatorTotal]:
         .sort("begun", "operator", *work)
         .collect()
     )
+
+
+def _totals(groups: polars.DataFrame) -> list[OperatorTotal]:
     return [
         OperatorTotal(
             operator=row["operator"] or "",

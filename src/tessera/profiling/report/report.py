@@ -12,7 +12,7 @@ from tessera.profiling.analyses.presentation.result import Analysis
 from tessera.profiling.analyses.roofline import above_of, doubts_of
 from tessera.profiling.recording.recording import Recording
 from tessera.profiling.recording.texts import printed
-from tessera.profiling.report.operators import OperatorRow, by_operator, totals_of
+from tessera.profiling.report.operators import OperatorRow, by_operator, longest_of, totals_of
 from tessera.profiling.trace.conversion import trace_of
 from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace
@@ -48,23 +48,26 @@ def untold(name: str) -> str:
 
 
 def table_of(
-    rows: Sequence[OperatorRow], notes: Sequence[str] = (), unknown: str = UNKNOWN, target: Target | None = None
+    rows: Sequence[OperatorRow],
+    notes: Sequence[str] = (),
+    unknown: str = UNKNOWN,
+    target: Target | None = None,
+    others: tuple[int, float] = (0, 0.0),
 ) -> Analysis:
     """These rows as a table, with the notes below it; `unknown` says why efficiencies are not known, `target` has the
-    ceilings where they are. Latencies are medians; an operator that ran more than once says how often.
+    ceilings where they are, `others` says how many rows are left out, and their milliseconds. Latencies are medians; an
+    operator that ran more than once says how often.
     """
-    longest = sorted(range(len(rows)), key=lambda place: -rows[place].total_ms)[:MOST_ROWS]
-    shown = [rows[place] for place in sorted(longest)]
     table = polars.DataFrame(
-        [asdict(row) | {"operator": _labelled(row)} for row in shown],
+        [asdict(row) | {"operator": _labelled(row)} for row in rows],
         {name: polars.String if name in _TEXTS else polars.Float64 for name in OperatorRow.__slots__},
         orient="row",
     )
     told = []
     if any(row.efficiency_pct is None for row in rows):
         told.append(unknown)
-    if left := len(rows) - len(shown):
-        rest = sum(row.total_ms for row in rows) - sum(row.total_ms for row in shown)
+    left, rest = others
+    if left:
         told.append(f"{left:,} more operators and kinds of work take {rest:,.3g} ms; the summary file has all of them")
     told += list(notes) if rows or notes else ["no plan of Tessera ran meanwhile"]
     told += above_of([row.efficiency_pct or 0.0 for row in rows])
@@ -82,7 +85,10 @@ def of_trace(trace: Trace, notes: Sequence[str] = ()) -> Analysis:
     lost = [f"{count:,} kernels ran and are not recorded: {reason}" for reason, count in reasons.items() if count]
     target = recorded_target(trace.metadata)
     name = str((trace.metadata.get("target") or {}).get("name") or "its device")
-    return table_of(operator_rows(trace), notes or lost, UNKNOWN if target else untold(name), target)
+    totals, left, seconds = longest_of(trace, MOST_ROWS)
+    known, memory = (None, ()) if target is None else (target.ceilings, target.memory)
+    rows = by_operator(totals, known, memory)
+    return table_of(rows, notes or lost, UNKNOWN if target else untold(name), target, (left, 1e3 * seconds))
 
 
 def of_recording(recording: Recording) -> Analysis:

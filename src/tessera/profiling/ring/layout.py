@@ -1,6 +1,6 @@
 """The layout of a native record.
 
-Native record, 64 bytes, written by the driver (`backend/llvm/driver_ir.py`), one per step that ran:
+Native record, 64 bytes, written by the driver (`backend/llvm/native/driver_ir.py`), one per step that ran:
 
 | word | field | meaning |
 | --- | --- | --- |

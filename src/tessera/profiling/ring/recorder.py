@@ -20,8 +20,9 @@ from typing import Final
 import numpy
 from numpy.typing import NDArray
 
-from tessera import forks, settings
+from tessera import settings
 from tessera.profiling.ring.layout import RECORD_FIELDS, RECORD_WORDS, RING_HEADER_WORDS
+from tessera.system import forks
 
 TIMES: Final = slice(RECORD_FIELDS.index("start"), RECORD_FIELDS.index("end") + 1)
 

@@ -1,6 +1,6 @@
 """Reading numbers at fixed instants by native code, without the GIL: what sampling does between Python's own turns.
 
-The plan, 8-byte words, shared with the loop of `backend/llvm/polling_ir.py`:
+The plan, 8-byte words, shared with the loop of `backend/llvm/native/polling_ir.py`:
 
 | word | field | meaning |
 | --- | --- | --- |
@@ -56,8 +56,8 @@ class _Native:
     """The loaded loop."""
 
     def __init__(self) -> None:
-        from tessera.backend.llvm.library import cached_library
-        from tessera.backend.llvm.polling_ir import polling_text
+        from tessera.backend.llvm.machine_code.library import cached_library
+        from tessera.backend.llvm.native.polling_ir import polling_text
 
         text = polling_text(
             source_words=_SOURCE_WORDS, missing=_MISSING, monotonic=time.CLOCK_MONOTONIC, interrupted=errno.EINTR

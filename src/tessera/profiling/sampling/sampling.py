@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from tessera import forks
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.counters import registry
 from tessera.profiling.counters.backends.process import PROCESS
@@ -22,6 +21,7 @@ from tessera.profiling.sampling.owners import refuse_strangers
 from tessera.profiling.sampling.polling import Outcome, Polling
 from tessera.profiling.sampling.series import Series
 from tessera.profiling.trace.schema import CAPABILITIES, NOT_OF_CPUS
+from tessera.system import forks
 
 if TYPE_CHECKING:
     import polars

@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera import files, settings
+from tessera import settings
 from tessera.errors import ProfileError
-from tessera.private import PrivateFolder
 from tessera.profiling.export.contract import Exporter
+from tessera.system import files
+from tessera.system.private import PrivateFolder
 
 if TYPE_CHECKING:
     from tessera.profiling.session.options import SessionOptions

@@ -19,17 +19,17 @@ from contextvars import copy_context
 from functools import partial
 from typing import Final
 
-from tessera import forks
 from tessera.dtypes import fp32
 from tessera.errors import InputMutatedError
 from tessera.lazy import node as nodes
 from tessera.lazy.evaluation import check_versions, evaluate
-from tessera.lazy.interning import scalar
-from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, State
-from tessera.lazy.structure import Position, Structure
+from tessera.lazy.structures.interning import scalar
+from tessera.lazy.structures.structure import Position, Structure
 from tessera.profiling.recording import regions
 from tessera.profiling.recording.regions import EnteredRegion, Place, open_of, parts_of, place_of
+from tessera.system import forks
 
 PRUNE_FROM: Final = 128
 """Kept notes of a thread from which on those that need no evaluation any more are dropped."""

@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 
 import numpy
 
-from tessera import forks
 from tessera.errors import LibraryError
 from tessera.profiling.counters.backends.pm_sampling import chip_of
 from tessera.profiling.counters.nvidia_metrics import DURATION, RANGES
@@ -22,6 +21,7 @@ from tessera.profiling.recording.device_kernels import Measured, PlanRun
 from tessera.profiling.recording.recording import CountedKernel
 from tessera.profiling.ring.layout import RECORD_WORDS
 from tessera.profiling.session import sessions
+from tessera.system import forks
 
 DURATION_NS: Final = "duration_ns"
 

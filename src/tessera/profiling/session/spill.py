@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from tessera import settings
 from tessera.errors import ProfileError
-from tessera.private import PrivateFolder
 from tessera.profiling.recording import regions
 from tessera.profiling.recording.recording import Recording, Watermark
 from tessera.profiling.session.delivery import file_name
+from tessera.system.private import PrivateFolder
 
 AFTER_S: Final = 10.0
 """Age from which on sessions spill where nobody says otherwise: a shorter run is soon repeated."""

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tessera import forks
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.export.contract import Exporter
 from tessera.profiling.session.options import SUMS_ALONE, Mode, SessionOptions
 from tessera.profiling.session.sessions import Session
 from tessera.profiling.session.steps import Schedule
+from tessera.system import forks
 
 _started: list[Session] = []
 _lock = forks.lock()

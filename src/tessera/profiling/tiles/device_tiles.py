@@ -1,4 +1,4 @@
-"""What timed kernels of GPUs say of their tiles (`backend/triton/tile_clock.py`), collected after each call."""
+"""What timed kernels of GPUs say of their tiles (`backend/triton/printing/tile_clock.py`), collected after calls."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from tessera import forks
 from tessera.backend import tile_times
 from tessera.backend.tile_times import CAPACITY, COUNT, HEADER_WORDS, LONGEST, SHORTEST, TOTAL
+from tessera.system import forks
 
 
 class ClockCost(NamedTuple):

@@ -17,7 +17,7 @@ import polars
 from tessera.errors import ProfileError
 from tessera.profiling import readers
 from tessera.profiling.trace.table import Trace, frame
-from tessera.sources import members
+from tessera.system.sources import members
 
 _BROKEN: Final = (polars.exceptions.PolarsError, polars.exceptions.PanicException)
 

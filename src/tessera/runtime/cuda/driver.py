@@ -16,7 +16,7 @@ from tessera.runtime.cuda.memory import DeviceAllocator, DeviceBytes
 from tessera.runtime.cuda.parameters import Number
 from tessera.runtime.cuda.results import SUCCESS
 from tessera.runtime.cuda.streams import Streams
-from tessera.runtime.device import Grid, LaunchOf, Loaded
+from tessera.runtime.devices.device import Grid, LaunchOf, Loaded
 from tessera.target import Target
 
 _FILL_BYTES: Final = 256 << 20

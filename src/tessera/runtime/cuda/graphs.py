@@ -20,7 +20,7 @@ from tessera.runtime.cuda.kernels import CudaKernel, NodeSite
 from tessera.runtime.cuda.memory import DeviceAllocator, DeviceBytes
 from tessera.runtime.cuda.parameters import Number
 from tessera.runtime.cuda.results import SUCCESS
-from tessera.runtime.device import Grid
+from tessera.runtime.devices.device import Grid
 
 _NOTHING: Grid = (1, 1, 1)
 """The grid of a node that is switched off, because its launch has no programs: CUDA has no empty grids."""

@@ -16,7 +16,7 @@ from tessera.runtime.cuda import structures as cuda
 from tessera.runtime.cuda.context import Context
 from tessera.runtime.cuda.parameters import Number, ParameterLayout
 from tessera.runtime.cuda.tensormap import encode
-from tessera.runtime.device import Grid
+from tessera.runtime.devices.device import Grid
 
 _MOST_PROGRAMS: Final = (2**31 - 1, 65_535, 65_535)
 """Along x, y and z ("CUDA C++ Programming Guide", technical specifications)."""

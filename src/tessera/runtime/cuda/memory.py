@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from tessera.errors import MemoryLimitError
-from tessera.lazy.export import counting_writes
+from tessera.lazy.leaves.export import counting_writes
 from tessera.runtime.cuda.results import FAULTS, failure
 
 

@@ -6,11 +6,11 @@ from importlib import metadata
 
 import torch
 
-from tessera.distribution import installing
 from tessera.errors import DeviceError, UnsupportedTargetError
 from tessera.runtime.cuda.driver import CudaDriver
 from tessera.runtime.cuda.libcuda import Libcuda
 from tessera.runtime.cuda.memory import TorchAllocator
+from tessera.system.distribution import installing
 from tessera.target import detect_gpu
 from tessera.target.stored_ceilings import with_stored
 

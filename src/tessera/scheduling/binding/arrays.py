@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tessera.dtypes import DType
-from tessera.rewrite.alignment import Alignment
+from tessera.rewrite.fusion.alignment import Alignment
 from tessera.scheduling.binding.axes import Axes, Column, Strides, domain_strides
 from tessera.scheduling.lowering.spec import Argument, Window
 from tessera.target import Target

@@ -10,11 +10,11 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.dtypes import DType, accumulator, dtype_of
 from tessera.ir.attributes import DTYPE_NAMES
-from tessera.ir.graph import GraphOperation
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.graph.operations import GraphOperation
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.ops import OPERATORS
 from tessera.ops.record import family_of
-from tessera.rewrite.alignment import Alignment, align_region
+from tessera.rewrite.fusion.alignment import Alignment, align_region
 from tessera.scheduling.binding.arrays import Pattern
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import Output

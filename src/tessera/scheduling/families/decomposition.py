@@ -18,9 +18,9 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.dtypes import DType
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.ops.record import Operator
-from tessera.rewrite.fusion import Bounds
+from tessera.rewrite.fusion.kernels import Bounds
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import Argument, Spec
 from tessera.scheduling.model.estimate import Estimate

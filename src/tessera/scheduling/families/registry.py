@@ -15,7 +15,7 @@ from tessera.scheduling.families.decomposition import Decomposition, When
 from tessera.scheduling.families.family import Family, GpuModel, Kernels
 from tessera.scheduling.families.unfused import UNFUSED
 from tessera.scheduling.language.schedule import Schedule
-from tessera.sources import members
+from tessera.system.sources import members
 from tessera.target import Target
 
 

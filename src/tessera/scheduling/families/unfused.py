@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tessera.rewrite.fusion import Bounds
+from tessera.rewrite.fusion.kernels import Bounds
 from tessera.scheduling.families.decomposition import DecomposableCall, Decomposition, Fused, Steps
 
 ONE_BY_ONE: Final = Bounds(limit=1)

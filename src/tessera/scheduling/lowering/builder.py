@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tessera.dtypes import DType
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.scheduling.lowering.attributes import element_type, flags_attribute, integers_attribute
 
 INDEX = IndexType()

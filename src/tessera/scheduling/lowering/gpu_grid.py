@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Block, SSAValue
 
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder

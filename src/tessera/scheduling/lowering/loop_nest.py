@@ -73,11 +73,20 @@ class LoopNest:
             yield dict(zip(extents, bounds, strict=True))
 
     @contextmanager
-    def over(self, axes: Sequence[str], share: Mapping[str, Range], writer: TileWriter | None = None) -> Iterator[None]:
-        """Loops over axes, one inside the other, element by element. A `writer` has a scope for each."""
+    def over(
+        self,
+        axes: Sequence[str],
+        share: Mapping[str, Range],
+        writer: TileWriter | None = None,
+        macro_tile: bool = False,
+    ) -> Iterator[None]:
+        """Loops over axes, one inside the other, element by element; turns of the innermost one may be macro tiles. A
+        `writer` has a scope for each.
+        """
         with ExitStack() as stack:
-            for axis in axes:
-                self.at[axis] = stack.enter_context(self.builder.loop(*share[axis], 1)).index
+            for place, axis in enumerate(axes):
+                is_tile = macro_tile and place == len(axes) - 1
+                self.at[axis] = stack.enter_context(self.builder.loop(*share[axis], 1, macro_tile=is_tile)).index
                 if writer is not None:
                     stack.enter_context(writer.inside({axis: self.at[axis]}, {}))
             yield

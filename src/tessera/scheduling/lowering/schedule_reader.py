@@ -15,10 +15,10 @@ from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from tessera.dtypes import DType, dtype_of
 from tessera.errors import IRError, ScheduleError
-from tessera.ir import schedule as schedule_ir
-from tessera.ir import schedule_region as region
 from tessera.ir.attributes import DTYPE_NAMES, names_of, to_value
 from tessera.ir.refusal import RefusalError
+from tessera.ir.schedule import operations as schedule_ir
+from tessera.ir.schedule import region
 from tessera.scheduling.language.expression import APPROXIMATE, WALK, Value
 from tessera.scheduling.language.expression import Attribute as ValueAttribute
 from tessera.scheduling.language.schedule import KnobValue, Schedule

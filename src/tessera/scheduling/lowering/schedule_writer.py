@@ -23,9 +23,9 @@ from typing import Any, Final, NamedTuple
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DictionaryAttr, StringAttr
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
-from tessera.ir import schedule as schedule_ir
-from tessera.ir import schedule_region as region
 from tessera.ir.attributes import to_attribute
+from tessera.ir.schedule import operations as schedule_ir
+from tessera.ir.schedule import region
 from tessera.scheduling.language.expression import APPROXIMATE, WALK, Value, post_order
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.attributes import element_type

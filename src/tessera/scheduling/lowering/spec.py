@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Region
 
 from tessera.dtypes import DType, holds
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.lowering.attributes import buffer_type, element_type, integers_attribute
 from tessera.scheduling.lowering.writer import ArgumentTile

@@ -14,7 +14,7 @@ from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Operation, SSAValue
 
 from tessera.dtypes import fp32, fp64, int64
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.scheduling.language.expression import APPROXIMATE, Value
 from tessera.scheduling.lowering.attributes import element_type
 from tessera.scheduling.lowering.builder import TileBuilder

@@ -7,22 +7,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import torch
 
 from tessera.errors import ArgumentError, CollectiveOrderError
 from tessera.profiling.recording import instrumentation
-from tessera.sharding.communicator import REDUCTIONS, CollectiveFacts, Extents, Reduction
+from tessera.sharding.exchange.communicator import OUTSTANDING, REDUCTIONS, CollectiveFacts, Extents, Reduction
 from tessera.sharding.job.page import Seen
 from tessera.sharding.job.patience import Patience
 from tessera.sharding.job.watcher import Watcher
 from tessera.sharding.transport import moves
 from tessera.sharding.transport.contract import Exchange, GroupTransport, Movement
-
-_OUTSTANDING: Final = 6
-"""Collectives that may have been started and not waited for; a further one ends the first. A two-phase one takes two of
-the sixteen places of a lane."""
 
 
 class Handle:
@@ -200,6 +195,31 @@ class ProcessCommunicator:
             kind = self._kind(key, f"broadcast from {source} of {_of(x.shape, x.dtype)}", move)
         return self._start_move(x, kind)
 
+    def start_send(self, x: torch.Tensor, what: str) -> Handle:
+        """Begins to hand a tensor, of which `what` says what it is, from the first of the group's two ranks, which is
+        this one, to the second. Nobody writes to it any more. It has ended once the other has begun to receive.
+        """
+        return self._start_hand_on(_plain(x), tuple(x.shape), x.dtype, what, sends=True)
+
+    def start_receive(self, shape: tuple[int, ...], dtype: torch.dtype, what: str) -> Handle:
+        """Begins to receive what the first of the group's two ranks sends to the second, which is this one."""
+        return self._start_hand_on(torch.empty(0, dtype=dtype), shape, dtype, what, sends=False)
+
+    def _start_hand_on(
+        self, x: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, what: str, *, sends: bool
+    ) -> Handle:
+        if self.size != 2 or sends != (self.rank == 0):
+            raise ArgumentError(
+                f"rank {self.rank} of a group of {self.size} {'sends' if sends else 'receives'} a tensor",
+                hints=["in a group of two ranks the first sends to the second"],
+            )
+        key = ("hand on", what, shape, dtype)
+        kind = self._kinds.get(key)
+        if kind is None:
+            move = moves.handed_on(shape, self.rank)
+            kind = self._kind(key, f"{what}, {_of(shape, dtype)}, from rank {self.ranks[0]} to {self.ranks[1]}", move)
+        return self._start_move(x, kind)
+
     def end(self, handle: Handle) -> None:
         """Ends collectives that were started, in their order, up to this one."""
         self._take_turn()
@@ -236,13 +256,14 @@ class ProcessCommunicator:
         self._take_turn()
         try:
             self._watcher.check("")
-            while len(self._under_way) >= _OUTSTANDING:
+            while len(self._under_way) >= OUTSTANDING:  # a lane has sixteen places, and a sum in two phases takes two
                 self._finish(self._under_way.popleft())
             number, self._number = self._number, self._number + 1
             seen = Seen(number, kind.fingerprint, kind.description)
             self._patience.begin(seen)
             self._page.begin(self._key, number, kind.fingerprint, kind.index)
             handle = Handle(self, exchange(number), seen)
+            self._patience.end()
             self._under_way.append(handle)
             return handle
         finally:
@@ -251,6 +272,7 @@ class ProcessCommunicator:
     def _finish(self, handle: Handle) -> None:
         self._patience.begin(handle.seen)
         handle.finish()
+        self._patience.end()
         self._page.finish(self._key, handle.seen.number)
 
     def _take_turn(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
+import torch
 import torch.distributed as dist
 
-from tessera import forks
 from tessera.errors import ArgumentError
+from tessera.sharding.job.beside import beside
 from tessera.sharding.job.communicator import ProcessCommunicator
 from tessera.sharding.job.members import Member
 from tessera.sharding.job.page import Page
@@ -21,6 +22,10 @@ from tessera.sharding.transport.gloo import GlooTransport
 from tessera.sharding.transport.heap import Heap, PeerHeap
 from tessera.sharding.transport.lanes import Lane, new_lane
 from tessera.sharding.transport.shared import PeerMemory, SharedTransport
+from tessera.system import forks
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 T = TypeVar("T")
 TransportName = Literal["auto", "shared", "gloo"]
@@ -54,6 +59,22 @@ class ProcessJob:
             self.watcher.give(rank, "page", _WHOLE, self.watcher.page.descriptor)
         for rank in others:
             self.watcher.pages[rank] = _mapped(Page, self.watcher.take(rank, "page", _WHOLE, _JOINING))
+
+    @property
+    def process_group(self) -> dist.ProcessGroup | None:
+        """The process group of all ranks whose backend is Gloo; None: the default one."""
+        return self._group
+
+    def device_mesh(self, ranks: tuple[int, ...], axes: tuple[tuple[str, int], ...]) -> DeviceMesh:
+        """Torch's mesh of all ranks, in this order, with these axes. A collective of all ranks: torch makes process
+        groups for it.
+        """
+        from torch.distributed.device_mesh import DeviceMesh
+
+        grid = torch.tensor(ranks).reshape([size for _, size in axes])
+        names = tuple(name for name, _ in axes)
+        doing = f"rank {self.rank} makes a DeviceMesh"
+        return beside(lambda: DeviceMesh("cpu", grid, mesh_dim_names=names), self.watcher, doing)
 
     def use(self, group: dist.ProcessGroup | None) -> None:
         """Sends messages by a process group whose backend is Gloo; None for the default one."""

@@ -1,6 +1,6 @@
 """Joining a job: this process becomes one of the ranks that torchrun or `tessera run` has started.
 
-Whatever may block for a rank that is gone is done beside the program, which waits where a fault wakes it.
+Whatever may block for a rank that is gone is done beside the program (`beside.py`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
 import traceback
 import weakref
 from collections.abc import Callable
@@ -20,17 +19,16 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
 from torch.distributed.rendezvous import rendezvous
 
-from tessera import forks, settings
+from tessera import settings
 from tessera.errors import JobError, TesseraError
-from tessera.sharding.job import members
+from tessera.sharding.job import beside, members
 from tessera.sharding.job.faults import FORKED
 from tessera.sharding.job.job import ProcessJob
 from tessera.sharding.job.watcher import Watcher
 from tessera.sharding.transport import gloo
+from tessera.system import forks
 
 T = TypeVar("T")
-_LOOK_S: Final = 0.02
-_BESIDE: Final = "tessera-joining"
 _JOINING: Final = "this rank joins its job"
 _lock = forks.lock()
 _job: ProcessJob | None = None
@@ -117,26 +115,14 @@ def _gloo(has_group: bool, store: Store, rank: int, size: int, timeout: timedelt
 
 
 def _beside(call: Callable[[], T], watcher: Watcher) -> T:
-    """What a call gives that may block, which is made on a thread of its own. Raises the job's fault meanwhile."""
-    results: list[T] = []
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            results.append(call())
-        except (RuntimeError, ValueError, OSError) as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name=_BESIDE, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        watcher.check(_JOINING)
-        thread.join(_LOOK_S)
-    watcher.check(_JOINING)
-    if errors:
-        text = str(errors[0]).strip().partition("\n")[0]
-        raise JobError(f"rank {watcher.rank} cannot join its job: {text}") from errors[0]
-    return results[0]
+    """What a call gives that may block. Raises the job's fault meanwhile, and JobError for what the call raises."""
+    try:
+        return beside.beside(call, watcher, _JOINING)
+    except (RuntimeError, ValueError, OSError) as error:
+        if isinstance(error, TesseraError):
+            raise
+        text = str(error).strip().partition("\n")[0]
+        raise JobError(f"rank {watcher.rank} cannot join its job: {text}") from error
 
 
 def _relay(watcher: Watcher) -> None:
@@ -157,7 +143,7 @@ def _leave(watcher: Watcher) -> None:
     one stays for ever after a fault: then the process ends here, and its exit code is 1 after a fault.
     """
     watcher.leave()
-    is_stuck = gloo.is_busy() or any(thread.name == _BESIDE for thread in threading.enumerate())
+    is_stuck = gloo.is_busy() or beside.is_busy()
     if is_stuck and not _is_forked:
         sys.stdout.flush()
         sys.stderr.flush()

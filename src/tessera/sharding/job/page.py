@@ -5,6 +5,8 @@
 | 0 | state | 0: running, 1: its program has ended, 2: it ends by an exception |
 | 8 | beat | nanoseconds of the monotonic clock at which its watcher last ran |
 | 16 | latest | the place of the group whose collective it began last |
+| 24 | waits | the key of the group in whose collective it waits, after a while; 0: in none |
+| 32 | for | the number of that collective |
 | 64 | told | the last line of the exception: length, then UTF-8 |
 | 1024 | groups | for each place: the group's key, the number begun last, the number finished last, and the last `KEPT` collectives (number, fingerprint, description) |
 | 33792 | descriptions | of collectives: length, then UTF-8 |
@@ -36,6 +38,8 @@ _ENTRIES_AT: Final = 64
 _WORD: Final = struct.Struct("<q")
 _GROUP: Final = struct.Struct("<Qqq")
 _ENTRY: Final = struct.Struct("<qQq")
+_WAIT: Final = struct.Struct("<Qq")
+_WAIT_AT: Final = 24
 
 
 class State(IntEnum):
@@ -81,10 +85,10 @@ class Page:
         return number if found == key else -1
 
     def waits(self) -> tuple[int, Seen] | None:
-        """The group and the collective that the rank has begun last and not finished."""
-        key, begun, finished = _GROUP.unpack_from(self._memory, self._word(16))
-        seen = self.entry(key, begun)
-        return (key, seen) if key and begun != finished and seen is not None else None
+        """The group and the collective that the rank waits in; None where it does something else meanwhile."""
+        key, number = _WAIT.unpack_from(self._memory, _WAIT_AT)
+        seen = self.entry(key, number) if key else None
+        return None if seen is None else (key, seen)
 
     def latest(self) -> Seen | None:
         """The collective that the rank has begun last."""
@@ -141,6 +145,10 @@ class OwnPage(Page):
         found, _, finished = _GROUP.unpack_from(self._memory, at)
         _GROUP.pack_into(self._memory, at, key, number, finished if found == key else -1)
         _WORD.pack_into(self._memory, 16, at)
+
+    def wait(self, key: int, number: int) -> None:
+        """The rank waits in a collective of a group; in none where the key is 0."""
+        _WAIT.pack_into(self._memory, _WAIT_AT, key, number)
 
     def finish(self, key: int, number: int) -> None:
         """A collective of a group is done."""

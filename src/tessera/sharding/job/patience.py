@@ -42,12 +42,18 @@ class Patience:
         """Another collective is waited in."""
         self.current, self._since = current, None
 
+    def end(self) -> None:
+        """It is waited in no more."""
+        if self._since is not None:
+            self._watcher.page.wait(0, 0)
+
     def again(self, missing: Sequence[int]) -> None:
         """See `Waiting`."""
         self._watcher.check(self.doing())
         now = time.monotonic()
         if self._since is None:
             self._since, self._compared, self._warned = now, now, 0.0
+            self._watcher.page.wait(self._key, self.current.number)
         if now - self._compared > _COMPARED_S:
             self._compared = now
             self._compare()

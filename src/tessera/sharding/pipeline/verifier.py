@@ -1,15 +1,17 @@
 """Proofs about a schedule, without running it: each program once, in an order that ends whatever messages take.
 
 Ranks wait for data alone, never for time, so that one order in which all actions can happen proves that all timings
-end. Transfers are proved for the strictest transport: a SEND does not return before the other side posted its RECV.
+end. Transfers are proved for the strictest transport: a SEND does not return before the other side posted its RECV, and
+a RECV not before all have come that were posted more than `OUTSTANDING` before it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tessera.errors import PipelineError
+from tessera.sharding.exchange.communicator import OUTSTANDING
 from tessera.sharding.pipeline.actions import PROGRAMS, Action, Kind, PipelineSchedule, is_split, needs, producer
 
 
@@ -17,8 +19,8 @@ def verify(schedule: PipelineSchedule, activations: int | None = None) -> Pipeli
     """The schedule itself, if it breaks no rule; `activations` bounds what a rank may keep.
 
     Rules: "placement" (a stage's actions stand on its rank), "once" (each F, B and W of each stage and microbatch),
-    "order" (F before B before W on a rank), "transfers" (a RECV for each SEND, before its reader), "deadlock" and
-    "memory".
+    "order" (F before B before W on a rank), "transfers" (a RECV for each SEND, in one order, before its reader),
+    "deadlock" and "memory".
     Raises PipelineError, which names the rule and the actions.
     """
     _placement(schedule)
@@ -39,6 +41,7 @@ def ordered(schedule: PipelineSchedule) -> Iterator[tuple[int, Action]]:
     """
     split = is_split(schedule)
     moved = any(action.kind == "SEND" for actions in schedule.ranks for action in actions)
+    ahead = _ahead(schedule)
     position = [0] * len(schedule.ranks)
     done: set[Action] = set()
     waiting = list(range(len(schedule.ranks)))
@@ -48,7 +51,7 @@ def ordered(schedule: PipelineSchedule) -> Iterator[tuple[int, Action]]:
             actions = schedule.ranks[rank]
             while position[rank] < len(actions):
                 action = actions[position[rank]]
-                if not all(other in done for other in _before(action, schedule, split, moved)):
+                if not all(other in done for other in _before(action, schedule, split, moved, ahead)):
                     break
                 done.add(action)
                 position[rank] += 1
@@ -56,13 +59,38 @@ def ordered(schedule: PipelineSchedule) -> Iterator[tuple[int, Action]]:
                 yield rank, action
         waiting = [rank for rank in waiting if position[rank] < len(schedule.ranks[rank])]
         if not progress and waiting:
-            raise _deadlock(schedule, position, waiting, done, split, moved)
+            raise _deadlock(schedule, position, waiting, done, split, moved, ahead)
 
 
-def _before(action: Action, schedule: PipelineSchedule, split: bool, moved: bool) -> list[Action]:
+def _ahead(schedule: PipelineSchedule) -> dict[Action, Action]:
+    """Of each RECV the SEND that must have been for it to be posted: that of the one `OUTSTANDING` before it."""
+    found = {}
+    for _, receives in _messages(schedule):
+        for index, receive in enumerate(receives[OUTSTANDING:]):
+            found[receive] = _send_of(receives[index])
+    return found
+
+
+def _messages(schedule: PipelineSchedule) -> Iterator[tuple[list[Action], list[Action]]]:
+    """For each pair of ranks, one of which sends to the other, its SENDs and RECVs in the order of each side."""
+    pairs: dict[tuple[int, int], tuple[list[Action], list[Action]]] = {}
+    for rank, actions in enumerate(schedule.ranks):
+        for action in actions:
+            if action.kind == "SEND":
+                pairs.setdefault((rank, schedule.rank_of(_receive(action).stage)), ([], []))[0].append(action)
+            elif action.kind == "RECV":
+                pairs.setdefault((schedule.rank_of(_send_of(action).stage), rank), ([], []))[1].append(action)
+    yield from pairs.values()
+
+
+def _before(
+    action: Action, schedule: PipelineSchedule, split: bool, moved: bool, ahead: Mapping[Action, Action]
+) -> list[Action]:
     """What must have happened before an action, beside the actions that its rank has before it."""
     if action.kind == "SEND":
         return [_receive(action)]
+    if action.kind == "RECV":
+        return [ahead[action]] if action in ahead else []
     if action.kind not in PROGRAMS:
         return []
     found = needs(action, schedule.stages, split)
@@ -77,6 +105,11 @@ def _receive(send: Action) -> Action:
     return Action("RECV", send.stage + (1 if send.of == "F" else -1), send.microbatch, send.of)
 
 
+def _send_of(receive: Action) -> Action:
+    """The SEND that a RECV is for."""
+    return Action("SEND", receive.stage + (-1 if receive.of == "F" else 1), receive.microbatch, receive.of)
+
+
 def _send_to(reader: Action) -> Action:
     """The SEND that a program on another rank waits for."""
     forward = reader.kind == "F"
@@ -84,12 +117,18 @@ def _send_to(reader: Action) -> Action:
 
 
 def _deadlock(
-    schedule: PipelineSchedule, position: list[int], waiting: list[int], done: set[Action], split: bool, moved: bool
+    schedule: PipelineSchedule,
+    position: list[int],
+    waiting: list[int],
+    done: set[Action],
+    split: bool,
+    moved: bool,
+    ahead: Mapping[Action, Action],
 ) -> PipelineError:
     stuck = []
     for rank in waiting:
         action = schedule.ranks[rank][position[rank]]
-        missing = [str(other) for other in _before(action, schedule, split, moved) if other not in done]
+        missing = [str(other) for other in _before(action, schedule, split, moved, ahead) if other not in done]
         stuck.append(f"rank {rank} at {action} waits for {', '.join(missing)}")
     return PipelineError(f"{schedule.name}: deadlock: {'; '.join(stuck)}")
 
@@ -158,6 +197,11 @@ def _transfers(schedule: PipelineSchedule) -> None:
             early, late = (program, action) if action.kind == "SEND" else (action, program)
             if place[late] < place[early]:
                 raise PipelineError(f"{schedule.name}: transfers: rank {rank}: {late} comes before {early}")
+    for sends, receives in _messages(schedule):
+        for send, receive in zip(sends, receives, strict=True):
+            if _receive(send) != receive:
+                expected = _receive(send)
+                raise PipelineError(f"{schedule.name}: transfers: {receive} is posted where {expected} comes first")
 
 
 def _memory(schedule: PipelineSchedule, activations: int) -> None:

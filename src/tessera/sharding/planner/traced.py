@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tessera.errors import ArgumentError, MemoryLimitError
-from tessera.ir.anchor import Anchor, AnchorError
-from tessera.lazy.structure import Occurrence, Structure
+from tessera.ir.anchors.anchor import Anchor, AnchorError
+from tessera.lazy.structures.structure import Occurrence, Structure
+from tessera.ops.counting import flops_of
 from tessera.ops.record import Operator
 from tessera.sharding.planner.layouts import BlockLayout, BlockOperator, SplitAxis, choose_layouts
 from tessera.sharding.planner.rates import DeviceRates
@@ -202,7 +203,7 @@ def _node(
         tensors.append(tuple(factors))
     operands, kinds = tensors[:-1], one.named_attributes
     read = [(dims, numbers.get(operand)) for dims, operand in zip(operands, occurrence.operands, strict=True)]
-    flops = float(record.flops([each.structure for each in below], one, kinds))
+    flops = float(flops_of(record, [each.structure for each in below], one, kinds))
     return BlockOperator(
         record.name,
         tuple(dims for dims, _ in read),

@@ -9,14 +9,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tessera.ir.anchor import ADD
+from tessera.ir.anchors.anchor import ADD
 from tessera.lazy.layouts import Layout, MeshShape, Shape, layout, replicated
-from tessera.lazy.structure import Occurrence, Structure
+from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops.collective.records import ACROSS
 from tessera.ops.collective.steps import AxisStep
 from tessera.ops.record import OPERATORS
-from tessera.sharding.program import Compute, Literal, LocalProgram, Regard, ShardedValue, ShardMove
-from tessera.sharding.redistribution import MeshStep
+from tessera.sharding.partitioning.program import Compute, Literal, LocalProgram, Regard, ShardedValue, ShardMove
+from tessera.sharding.partitioning.redistribution import MeshStep
 from tessera.sharding.regions.region import ShardRegion
 
 RULE: Final = "each device for itself"

@@ -10,14 +10,14 @@ from typing import Any
 
 from tessera.dtypes import DType
 from tessera.errors import MeshError
-from tessera.lazy import interning
-from tessera.lazy.building import apply
 from tessera.lazy.layouts import Layout, MeshShape, Shape
-from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, joined, leaf_node
-from tessera.lazy.structure import Structure, contiguous_strides
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.building import apply
+from tessera.lazy.structures.structure import Structure, contiguous_strides
 from tessera.ops.collective.records import SHARD_MAP
-from tessera.ops.reverse import nodes_of, pulled_back
+from tessera.ops.reverse import by_leaves, nodes_of
 from tessera.sharding.regions.varying import Varying, own_value, varied, varying
 
 
@@ -107,7 +107,7 @@ def _backward(region: ShardRegion, index: int) -> tuple[ReadRegion | None, tuple
     root = nodes_of(order[:-1], leaves)[order[-1].operands[index]]
     laid = region.outputs[index]
     arriving = _own_buffer(root.structure.shape, root.structure.dtype, laid)
-    by_leaf = pulled_back(root, leaf_node(arriving))
+    by_leaf = by_leaves([root], [leaf_node(arriving)])
     wanted = [place for place, leaf in enumerate(leaves) if leaf in by_leaf and region.inputs[place] is not None]
     if not wanted:
         return None, ()

@@ -11,17 +11,17 @@ import torch
 
 from tessera.dtypes import int64
 from tessera.errors import MeshError
-from tessera.lazy.building import apply
 from tessera.lazy.layouts import Layout, layout
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node, joined, leaf_node
+from tessera.lazy.structures.building import apply
 from tessera.ops.collective.records import ACROSS, SHARD_MAP
 from tessera.ops.collective.steps import AxisStep
-from tessera.sharding import making
-from tessera.sharding.mesh import Mesh
 from tessera.sharding.regions.region import own_part, region_of
 from tessera.sharding.regions.varying import varying
-from tessera.sharding.tensors import layout_of, mesh_of
+from tessera.sharding.tensors import making
+from tessera.sharding.tensors.mesh import Mesh
+from tessera.sharding.tensors.properties import layout_of, mesh_of
 
 Stepping: TypeAlias = Callable[[int], AxisStep]
 """(number of devices along the axis) -> what they do."""

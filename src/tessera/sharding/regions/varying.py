@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tessera.lazy.building import apply
 from tessera.lazy.layouts import MeshShape
-from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, constant_node, joined, leaf_node
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.building import apply
+from tessera.lazy.structures.structure import Structure
 from tessera.ops.collective.records import ACROSS
 from tessera.ops.collective.steps import GIVES_THE_SAME, TAKES_THE_SAME, AxisStep
 from tessera.ops.record import OPERATORS
@@ -51,13 +51,10 @@ class Varying(NamedTuple):
     axes: Axes
 
 
-def as_varying(node: Node) -> Node:
-    """The expression with a `Vary` wherever it needs one; itself where it is none of a region."""
-    owner = next((leaf.owner for leaf in node.leaves if isinstance(leaf.owner, OwnValue)), None)
-    if owner is None:
-        return node
-    made: Node = varying([node], owner.mesh)[0].node
-    return made
+def as_varying(nodes: Sequence[Node]) -> Sequence[Node]:
+    """Expressions with a `Vary` wherever they need one; themselves where they are none of a region."""
+    owner = next((leaf.owner for node in nodes for leaf in node.leaves if isinstance(leaf.owner, OwnValue)), None)
+    return nodes if owner is None else [made.node for made in varying(nodes, owner.mesh)]
 
 
 def varying(nodes: Sequence[Node], mesh: MeshShape) -> list[Varying]:

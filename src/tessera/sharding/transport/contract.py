@@ -12,7 +12,7 @@ from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
 import torch
 
-from tessera.sharding.communicator import Reduction
+from tessera.sharding.exchange.communicator import Reduction
 
 Exchange: TypeAlias = Generator[None, None, torch.Tensor]
 
@@ -47,12 +47,14 @@ class Receipt(NamedTuple):
 
 class Movement(NamedTuple):
     """Who sends what to whom: for each rank of the group what it gets of the own operand, and what comes from it; None
-    where that is nothing.
+    where that is nothing. `keeps` says that nobody writes to the operand any more, so that the exchange may end on
+    this rank before others have read it.
     """
 
     shape: tuple[int, ...]
     sends: tuple[TensorPart | None, ...]
     receipts: tuple[Receipt | None, ...]
+    keeps: bool = False
 
 
 class Waiting(Protocol):

@@ -15,7 +15,7 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from tessera.sharding.communicator import Reduction
+from tessera.sharding.exchange.communicator import Reduction
 from tessera.sharding.transport.contract import Exchange, Movement, Receipt, TensorPart, Waiting, slices
 from tessera.sharding.transport.reducing import reduce_into
 

@@ -19,9 +19,9 @@ from typing import Final
 import numpy
 import torch
 
-from tessera import forks
 from tessera.errors import MemoryLimitError
 from tessera.sharding.transport.lanes import SLOT_BYTES
+from tessera.system import forks
 
 _ALIGNED: Final = 4096
 _IDLE_BYTES: Final = 256 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from tessera.sharding.communicator import Extents
+from tessera.sharding.exchange.communicator import Extents
 from tessera.sharding.transport.contract import Movement, Receipt, TensorPart
 
 WHOLE = TensorPart()
@@ -54,6 +54,13 @@ def broadcast(shape: Sequence[int], rank: int, size: int, source: int) -> Moveme
         (WHOLE if rank == source else None,) * size,
         tuple(receipt if peer == source else None for peer in range(size)),
     )
+
+
+def handed_on(shape: Sequence[int], rank: int) -> Movement:
+    """The operand of the first of two ranks, of this shape, to the second."""
+    if rank == 0:
+        return Movement((0,), (None, WHOLE), (None, None), keeps=True)
+    return Movement(tuple(shape), (None, None), (Receipt(tuple(shape), WHOLE, WHOLE), None), keeps=True)
 
 
 def barrier(size: int) -> Movement:

@@ -40,9 +40,9 @@ class Native:
     """The loaded functions. Those that may take a while release the GIL."""
 
     def __init__(self) -> None:
-        from tessera.backend.llvm.exchange_ir import exchange_text
-        from tessera.backend.llvm.library import cached_library
-        from tessera.backend.llvm.reduction_ir import NUMBERS, reduction_name, reductions
+        from tessera.backend.llvm.machine_code.library import cached_library
+        from tessera.backend.llvm.native.exchange_ir import exchange_text
+        from tessera.backend.llvm.native.reduction_ir import NUMBERS, reduction_name, reductions
 
         text = exchange_text(
             machine=platform.machine(),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tessera.sharding.communicator import Reduction, combined
+from tessera.sharding.exchange.communicator import Reduction, combined
 from tessera.sharding.transport.native import Reduce, native
 
 

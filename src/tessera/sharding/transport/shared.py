@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import torch
 
 from tessera.profiling.recording import instrumentation
-from tessera.sharding.communicator import Reduction
+from tessera.sharding.exchange.communicator import Reduction
 from tessera.sharding.transport import native as words
 from tessera.sharding.transport.contract import Exchange, Movement, TensorPart, Waiting, slices
 from tessera.sharding.transport.lanes import DEPTH, SLOT_BYTES, Lane
@@ -122,6 +122,9 @@ class SharedTransport:
     def move(self, x: torch.Tensor, move: Movement, number: int, fingerprint: int) -> Exchange:
         """See `GroupTransport`."""
         published = self._publish(self._numbered(), x, fingerprint)
+        if move.keeps and published.is_callers:
+            self._copies.append((published.number, x))
+            published = published._replace(is_callers=False)
         yield
         result = self.empty(move.shape, x.dtype)
         self._meet(published, fingerprint)

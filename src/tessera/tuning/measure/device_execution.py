@@ -14,7 +14,7 @@ from typing import Final, Protocol, runtime_checkable
 from tessera.backend.contract import GpuKernelObject
 from tessera.errors import CacheFormatError
 from tessera.lazy.devices import torch_device
-from tessera.runtime.device import Driver, Graph, LaunchOf
+from tessera.runtime.devices.device import Driver, Graph, LaunchOf
 from tessera.tuning.measure.conditions import LaunchMode
 from tessera.tuning.measure.execution import Bench, Candidate
 from tessera.tuning.measure.protocol import Sample

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from tessera.backend.contract import KernelObject, LoadedKernel
 from tessera.backend.registry import cpu_backend
 from tessera.errors import CacheFormatError
-from tessera.runtime import workspace
-from tessera.runtime.native import FRAME_WORDS, STEP_WORDS, driver
+from tessera.runtime.memory import workspace
+from tessera.runtime.plans.native import FRAME_WORDS, STEP_WORDS, driver
 from tessera.tuning.measure.clock import CacheFlush, ContentionMeter, time_batch
 from tessera.tuning.measure.guarded_memory import GuardedMemory
 from tessera.tuning.measure.protocol import Sample

@@ -9,7 +9,7 @@ import mmap
 from functools import cache
 from typing import Any, Final
 
-from tessera.runtime.segments import HUGE_PAGE, PAGE, round_to_pages
+from tessera.runtime.memory.segments import HUGE_PAGE, PAGE, round_to_pages
 
 LINE: Final = 64
 """Operands start on such a boundary, as those of torch and of Tessera's allocator do."""

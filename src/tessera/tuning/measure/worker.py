@@ -12,7 +12,7 @@ import os
 from tessera.backend.registry import cpu_backend
 from tessera.errors import DeviceFaultError, TesseraError
 from tessera.lazy.devices import CPU
-from tessera.runtime.device import driver_of
+from tessera.runtime.devices.device import driver_of
 from tessera.tuning.measure import forkserver
 from tessera.tuning.measure.device_execution import DeviceBench
 from tessera.tuning.measure.execution import Bench, Candidate, CpuBench

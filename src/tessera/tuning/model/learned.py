@@ -12,7 +12,7 @@ from tessera.errors import CacheFormatError
 from tessera.scheduling.language.columns import Columns
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Seconds
-from tessera.sources import resource
+from tessera.system.sources import resource
 from tessera.tuning.interfaces import DOUBT, TuningProblem
 from tessera.tuning.model.ridge import MeasuredSchedule, Residual, fitted
 from tessera.tuning.store.identity import Identity

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, Literal, TypeAlias
 
-from tessera import forks, settings
+from tessera import settings
 from tessera.errors import ArgumentError
+from tessera.system import forks
 from tessera.tuning.config import Warming
 from tessera.tuning.measure.measurement import Measurer, SubprocessMeasurer
 from tessera.tuning.online import agreement

@@ -26,8 +26,8 @@ from dataclasses import replace
 from typing import Final
 
 from tessera.errors import TesseraError
-from tessera.priority import at_niceness
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system.priority import at_niceness
 from tessera.tuning.config import Config, Warming, WarmingState
 from tessera.tuning.interfaces import Progress, TuningProblem
 from tessera.tuning.measure.measurement import Done, Effort, Measurer, SubprocessMeasurer, unheard

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
 
-from tessera.distribution import installing
 from tessera.errors import ArgumentError
 from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.system.distribution import installing
 from tessera.tuning.interfaces import TuningSpace
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.model.ranking import Predict, ranked

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.errors import TesseraError, TuneFailedError
-from tessera.files import host_name
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system.files import host_name
 from tessera.tuning.interfaces import Progress, ProgressHook, TuningProblem
 from tessera.tuning.measure.conditions import Conditions
 from tessera.tuning.measure.measurement import Effort, Measurer, SubprocessMeasurer

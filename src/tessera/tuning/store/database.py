@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from tessera import forks
 from tessera.errors import CacheFormatError, CacheIOError
-from tessera.files import append_lines, host_name, keep_aside, read_regular, write_atomically
+from tessera.system import forks
+from tessera.system.files import append_lines, host_name, keep_aside, read_regular, write_atomically
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.store.entry import Entry, Origin, dump, parse
 from tessera.tuning.store.identity import Identity

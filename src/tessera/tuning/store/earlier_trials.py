@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.files import host_name
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system.files import host_name
 from tessera.tuning.measure.trial import Trial, trial_of
 from tessera.tuning.store.database import TuningDatabase
 from tessera.tuning.store.identity import Identity, Provenance

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.errors import CacheFormatError, CacheIOError
-from tessera.files import write_atomically
+from tessera.system.files import write_atomically
 from tessera.tuning.config import Imported
 from tessera.tuning.store.database import TuningDatabase
 from tessera.tuning.store.entry import VERSION, Entry, OtherVersionError, check_version, from_record

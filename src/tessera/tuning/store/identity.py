@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tessera.distribution import VERSION
+from tessera.system.distribution import VERSION
 from tessera.tuning.store.untrusted import listed, printable, whole
 
 _MAXIMUM_NAME = 80

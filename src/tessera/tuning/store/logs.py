@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.errors import CacheFormatError
-from tessera.files import open_regular
+from tessera.system.files import open_regular
 from tessera.tuning.store.untrusted import ENTRY_BYTES, decode
 
 

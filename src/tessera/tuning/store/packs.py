@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.errors import CacheFormatError
-from tessera.files import read_regular, write_atomically
+from tessera.system.files import read_regular, write_atomically
 from tessera.tuning.store.entry import VERSION, Entry, Origin, check_version, winner
 from tessera.tuning.store.identity import Identity, Provenance
 from tessera.tuning.store.untrusted import FAMILY_BYTES, decode, listed, whole

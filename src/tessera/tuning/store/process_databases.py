@@ -11,8 +11,9 @@ import os
 import re
 from pathlib import Path
 
-from tessera import forks, settings
+from tessera import settings
 from tessera.errors import ArgumentError
+from tessera.system import forks
 from tessera.tuning.store.database import SHIPPED, TuningDatabase, Unwritten
 
 NAMED = "caches"

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tessera.errors import CacheFormatError
-from tessera.files import read_regular
+from tessera.system.files import read_regular
 from tessera.tuning.store import packs
 from tessera.tuning.store.entry import Entry, OtherVersionError, parse
 from tessera.tuning.store.layer import Layer

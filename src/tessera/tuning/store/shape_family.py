@@ -18,7 +18,7 @@ import numpy
 from numpy.typing import NDArray
 
 from tessera.errors import CacheFormatError, CacheIOError
-from tessera.files import read_regular
+from tessera.system.files import read_regular
 from tessera.tuning.store import packs
 from tessera.tuning.store.entry import Entry, Origin, parse
 from tessera.tuning.store.identity import Identity, log_shape

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.errors import CacheFormatError, CacheIOError
-from tessera.files import limited
+from tessera.system.files import limited
 
 ENTRY_BYTES = 1 << 18
 """Most bytes of one entry, or of one line of a log; they take one or two thousand."""

@@ -50,6 +50,20 @@ async function fetched(key) {
   }
 }
 
+/** Where the program of the search's worker is. */
+export function workerAddress() {
+  if (!held) return new URL('static/worker.js', base()).href;
+  held.workerAddress ||= URL.createObjectURL(new Blob([held.worker], { type: 'text/javascript' }));
+  return held.workerAddress;
+}
+
+/** A question's parameters for a run, with the window of time that pages obey, if there is one; a report in one file
+ *  holds whole runs alone. */
+export function within(run, span, more = {}) {
+  if (held || !span) return { run, ...more };
+  return { run, t0: Math.floor(span[0]), t1: Math.ceil(span[1]), ...more };
+}
+
 /** The bytes of a run's packed slices, or of those in a span of time. */
 export async function columnsOf(run, span = null) {
   if (held) {
@@ -70,6 +84,6 @@ function bytesOf(text) {
   return bytes;
 }
 
-export function download(question, run) {
-  return held ? null : new URL(`api/${question}?run=${run}`, base()).href;
+export function download(question, run, more = {}) {
+  return held ? null : new URL(`api/${question}?${new URLSearchParams({ run, ...more })}`, base()).href;
 }

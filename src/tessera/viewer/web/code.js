@@ -23,7 +23,7 @@ export async function codePage(box, { run, other, runs }) {
   const shown = element('section', {});
   const rows = own.map((each) => [...COLUMNS.map((column) => each.program[column.name]), each]);
   const more = lists[0].total > own.length ? [`the ${own.length} kernels that take most time, of ${lists[0].total}`] : [];
-  const view = { first: own.find((each) => each.program.kernel === state().q) || own[0], second: null, level: state().level || 'Tile IR' };
+  const view = { first: own.find((each) => each.program.kernel === state().kernel) || own[0], second: null, level: state().level || 'Tile IR' };
   const named = (each) => `${other !== null ? `${runs[each.run].name}: ` : ''}${each.program.kernel}, ${each.program.work}, ${each.program.schedule}`.slice(0, 120);
   const beside = element('select', { 'aria-label': 'beside', change: (event) => set({ second: choices[event.target.value] || null }) },
     element('option', { value: '' }, 'nothing beside it'), choices.map((each, place) => element('option', { value: place }, named(each))));

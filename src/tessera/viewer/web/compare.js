@@ -8,6 +8,7 @@ import { tableOf } from './table.js';
 
 const [WIDTH, ROW, LEFT] = [900, 20, 320];
 const MOST = 40;
+const MOST_STEPS = 12;
 
 export async function comparePage(box, { run, other, runs }) {
   emptied(box);
@@ -21,8 +22,36 @@ export async function comparePage(box, { run, other, runs }) {
   const places = Object.fromEntries(found.columns.map((column, place) => [column.name, place]));
   const rows = found.rows.filter((row) => row[places.ratio] > 0).sort((a, b) => Math.abs(b[places.lost_ms]) - Math.abs(a[places.lost_ms]));
   if (rows.length) box.append(element('h2', {}, 'b over a, with intervals; below 1 is faster'), intervalsOf(rows.slice(0, MOST), places));
+  const alone = found.rows.filter((row) => !(row[places.ratio] > 0)).length;
+  if (alone) box.append(note(`${alone} of one run alone: in the table`));
   const total = rows.reduce((sum, row) => sum + (row[places.lost_ms] || 0), 0);
+  if (rows.length) box.append(element('h2', {}, 'What makes the difference'), waterfallOf(rows, places, total));
   box.append(note(`altogether b takes ${real(Math.abs(total))} ms ${total > 0 ? 'more' : 'less'}, by medians of calls that both have`), tableOf(found));
+}
+
+/** From nothing to the whole difference, row by row, the largest first. */
+function waterfallOf(rows, places, total) {
+  const largest = rows.slice(0, MOST_STEPS).map((row) => [`${row[places.name]} ${row[places.work]}`, row[places.lost_ms] || 0]);
+  const rest = total - largest.reduce((sum, [, ms]) => sum + ms, 0);
+  if (rows.length > MOST_STEPS) largest.push([`${rows.length - MOST_STEPS} others`, rest]);
+  const steps = [];
+  let at = 0;
+  for (const [name, ms] of largest) {
+    steps.push({ name, from: at, to: at + ms, ms });
+    at += ms;
+  }
+  steps.push({ name: 'altogether', from: 0, to: total, ms: total });
+  const [low, high] = [Math.min(0, ...steps.map((step) => step.to)), Math.max(0, ...steps.map((step) => step.to))];
+  const x = (ms) => LEFT + ((ms - low) / Math.max(high - low, 1e-12)) * (WIDTH - LEFT - 90);
+  const svg = drawing('svg', { width: WIDTH, height: steps.length * ROW + 8, role: 'group', 'aria-label': 'what makes the difference' });
+  svg.append(drawing('line', { class: 'roof', x1: x(0), x2: x(0), y1: 0, y2: steps.length * ROW }));
+  steps.forEach(({ name, from, to, ms }, index) => {
+    const told = `${name}: ${ms > 0 ? '+' : ''}${real(ms)} ms`;
+    svg.append(drawing('g', { tabindex: 0, role: 'img', 'aria-label': told }, drawing('title', {}, told),
+      drawing('rect', { x: Math.min(x(from), x(to)), y: index * ROW + 3, width: Math.max(Math.abs(x(to) - x(from)), 1), height: ROW - 6, fill: ms > 0 ? category(5) : category(0), 'data-ms': ms }),
+      drawing('text', { x: 4, y: index * ROW + 14 }, name.slice(0, 48)), drawing('text', { x: WIDTH - 4, y: index * ROW + 14, 'text-anchor': 'end' }, `${real(ms)} ms`)));
+  });
+  return svg;
 }
 
 function intervalsOf(rows, places) {

@@ -1,21 +1,40 @@
 // Stalls, memory, divergence, power, and values over time; what was not counted stands as its reason, without a chart.
 
-import { ask } from './api.js';
-import { category, token } from './colors.js';
+import { ask, within } from './api.js';
+import { PARTS, category, token } from './colors.js';
 import { drawing, element, emptied, note } from './dom.js';
 import { real, time } from './format.js';
+import { state, windowOf } from './state.js';
 import { tableOf } from './table.js';
 
 const [WIDTH, HEIGHT] = [860, 110];
+const MOST_BARS = 20;
 const QUESTIONS = ['stalls', 'memory', 'divergence', 'power'];
 
 export async function countersPage(box, { run }) {
-  const [found, { series }] = await Promise.all([Promise.all(QUESTIONS.map((question) => ask(question, { run }))), ask('series', { run })]);
+  const scope = within(run, windowOf(state()));
+  const [found, { series }] = await Promise.all([Promise.all(QUESTIONS.map((question) => ask(question, scope))), ask('series', scope)]);
   emptied(box);
-  for (const each of found) box.append(element('h2', {}, each.title), tableOf(each));
+  for (const each of found) box.append(element('h2', {}, each.title), ...(each === found[0] ? stallsOf(each) : []), tableOf(each));
   box.append(element('h2', {}, 'Over time'));
   if (!series.length) box.append(note('nothing was sampled or counted: sample_interval_ms=10 samples, profile.counter(name, value) notes a value'));
   series.forEach((each, index) => box.append(chartOf(each, index)));
+}
+
+/** A bar for each kernel, as far as counters tell what it waited for; nothing where none did. */
+function stallsOf({ columns, rows }) {
+  const places = Object.fromEntries(columns.map((column, place) => [column.name, place]));
+  const counted = rows.filter((row) => row[places.mem_stall_pct] !== null && row[places.mem_stall_pct] !== undefined).slice(0, MOST_BARS);
+  if (!counted.length) return [];
+  const parts = ['waits for memory', 'not memory'];
+  const legend = element('p', { class: 'legend' }, parts.map((part, place) => element('span', {}, element('span', { class: 'swatch', style: `background:${PARTS[place + 1]}` }), part)));
+  const bars = counted.map((row) => {
+    const stalled = Math.min(row[places.mem_stall_pct], 100);
+    const told = `${row[0]}: ${real(stalled)} % ${parts[0]}`;
+    const pieces = [stalled, 100 - stalled].map((share, place) => element('span', { style: `width:${share}%;background:${PARTS[place + 1]}` }));
+    return element('div', {}, element('span', {}, told), element('div', { class: 'bar', role: 'img', 'aria-label': told }, pieces));
+  });
+  return [legend, ...bars];
 }
 
 function chartOf(each, index) {

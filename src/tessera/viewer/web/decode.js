@@ -1,9 +1,13 @@
-// Packed slices (viewer/columns.py): planes of bytes, deflated, into typed arrays.
+// Packed slices (viewer/pages/columns.py): planes of bytes, deflated, into typed arrays.
 
 const MAGIC = 'TSR1';
 
-/** What a page draws: `head`, and the typed arrays `start`, `end` (nanoseconds), `name`, `depth`, `kind` by slice. */
+/** What a page draws: `head`, and by slice the typed arrays `start`, `end` (nanoseconds), `name`, `depth`, `kind`, `work`, and
+ *  `launch`, the number of the slice that launched it, from 1 on, or null where nothing was launched. */
 export async function decode(bytes) {
+  if (typeof DecompressionStream === 'undefined') {
+    throw { code: 'E_UNSUPPORTED', message: 'this browser cannot unpack the slices; tables need less', hints: ['Chromium 80, Firefox 113, Safari 16.4 or newer'] };
+  }
   if (String.fromCharCode(...bytes.subarray(0, 4)) !== MAGIC) throw new Error('these are no packed slices');
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const length = view.getUint32(4, true);
@@ -20,7 +24,7 @@ export async function decode(bytes) {
     }
     raw[name] = joined(planes, head.n, column);
   }
-  return { head, ...timesOf(head, raw), name: raw.name, depth: raw.depth, kind: raw.kind };
+  return { head, ...timesOf(head, raw), name: raw.name, depth: raw.depth, kind: raw.kind, work: raw.work, launch: raw.launch || null };
 }
 
 /** The bytes of a plane, which must be as many as there are slices: no more are ever held. */

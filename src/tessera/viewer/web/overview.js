@@ -1,28 +1,39 @@
 // The overview: where the time went, what to do about it, and what is not known.
 
-import { ask } from './api.js';
+import { ask, within } from './api.js';
 import { PARTS, token } from './colors.js';
 import { element, note } from './dom.js';
 import { number, real, shown, time } from './format.js';
-import { link } from './state.js';
+import { escaped } from './search.js';
+import { link, state, windowOf } from './state.js';
 import { tableOf } from './table.js';
 
 const MOST_KERNELS = 5;
 const MOST_ADVICE = 3;
 
 export async function overviewPage(box, { run }) {
-  const [whole, meta] = await Promise.all([ask('overview', { run }), ask('meta', { run })]);
+  const scope = within(run, windowOf(state()));
+  const [whole, meta] = await Promise.all([ask('overview', scope), ask('meta', { run })]);
   box.replaceChildren();
   if (!whole.kernels) box.append(emptyNote(meta));
   if (whole.ranks.length) box.append(element('h2', {}, 'Where the time went'), legendOf(whole.parts), ...whole.ranks.map((rank) => rankBar(rank, whole)));
   if (whole.steps.length) box.append(...stepsOf(whole));
   if (whole.kernels) {
-    const [kernels, advice] = await Promise.all([ask('kernels', { run }), ask('advise', { run })]);
+    const [kernels, advice] = await Promise.all([ask('kernels', scope), ask('advise', scope)]);
     const top = { ...kernels, rows: kernels.rows.slice(0, MOST_KERNELS), notes: [], missing: {} };
     box.append(element('h2', {}, 'Kernels that take most time'), tableOf(top, { filter: false }), element('p', {}, element('a', { href: link({ page: 'kernels' }) }, 'all kernels')));
-    box.append(element('h2', {}, 'Advice'), tableOf({ ...advice, rows: advice.rows.slice(0, MOST_ADVICE) }, { filter: false }));
+    box.append(element('h2', {}, 'Advice'), tableOf({ ...advice, rows: advice.rows.slice(0, MOST_ADVICE) }, { filter: false }), ...evidenceOf(advice, kernels));
   }
   box.append(element('h2', {}, 'This run'), factsOf(meta), ...missingOf(meta));
+}
+
+/** Links from the advice to the rows that it is about. */
+function evidenceOf(advice, kernels) {
+  const where = advice.columns.findIndex((column) => column.heading === 'Where');
+  const names = new Set(kernels.rows.map((row) => row[0]));
+  const told = advice.rows.slice(0, MOST_ADVICE).map((row) => [...names].find((name) => name && String(row[where] || '').startsWith(name))).filter(Boolean);
+  const links = [...new Set(told)].flatMap((name) => [element('a', { href: link({ page: 'kernels', q: `^${escaped(name)}$` }) }, `rows of ${name}`), ' ']);
+  return links.length ? [element('p', {}, links)] : [];
 }
 
 function emptyNote(meta) {
@@ -79,6 +90,9 @@ function factsOf(meta) {
     recorded: about.start_unix_ns ? new Date(about.start_unix_ns / 1e6).toISOString() : null,
     duration: about.duration_ns ? time(about.duration_ns) : null,
     profiler: about.source,
+    versions: Object.entries(about.versions || {}).map(([name, version]) => `${name} ${version}`).join(', '),
+    command: about.command,
+    threads: about.threads,
     device: target.name ? `${target.name}${target.cores ? `, ${target.cores} cores` : ''}` : null,
     host: hosts.join(', '),
     ranks: Object.keys(about.ranks || {}).length || null,

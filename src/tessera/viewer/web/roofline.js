@@ -1,10 +1,11 @@
 // The roofline: what kernels reach, and what the device could do.
 
-import { ask } from './api.js';
+import { ask, within } from './api.js';
 import { category, token } from './colors.js';
 import { drawing, element, emptied, note } from './dom.js';
 import { real, shown } from './format.js';
-import { link, state } from './state.js';
+import { matching, onSearch } from './search.js';
+import { change, link, state, windowOf } from './state.js';
 import { tableOf } from './table.js';
 
 const [WIDTH, HEIGHT] = [900, 480];
@@ -14,19 +15,38 @@ const APART = 13;
 const SHAPES = ['circle', 'square', 'diamond', 'triangle', 'cross'];
 
 export async function rooflinePage(box, { run, other, runs }) {
-  const models = [await ask('roofline', { run })];
+  const models = [await ask('roofline', within(run, windowOf(state())))];
   if (other !== null) models.push(await ask('roofline', { run: other }));
   const [model] = models;
   const dtypes = [...new Set(models.flatMap((each) => each.points.map((point) => point.dtype)))];
   emptied(box).append(
     element('h2', {}, `${model.device}, ${model.workers} worker${model.workers > 1 ? 's' : ''}`),
     note(model.measured ? `roofs: ${model.measured.source}${model.measured.date ? `, ${model.measured.date}` : ''}` : 'no roofs: the ceilings of this device are not known; `tessera quickstart` measures them'),
-    pictureOf(models, dtypes),
+    ...levelsOf(models, dtypes),
     legendOfDtypes(dtypes),
     ...(models.length > 1 ? [note(`arrows lead from ${runs[run].name} to ${runs[other].name}, for kernels and work that both ran`)] : []),
     savingsOf(model),
     tableOf(model.table),
   );
+  onSearch(async (text) => {
+    const points = [...box.querySelectorAll('a[data-kernel]')];
+    const kept = await matching(text, points.map((point) => point.dataset.kernel));
+    points.forEach((point, place) => point.setAttribute('opacity', kept && !kept[place] ? 0.2 : 1));
+    return kept ? `${kept.reduce((sum, each) => sum + each, 0)} of ${points.length} points` : '';
+  });
+}
+
+/** The picture, by the bytes of operands and results; or by those that a memory level moves, where the trace knows them. */
+function levelsOf(models, dtypes) {
+  const levels = [...new Set(models[0].points.flatMap((point) => Object.keys(point.levels || {})))];
+  const frame = element('div', {}, pictureOf(models, dtypes));
+  if (!levels.length) return [frame];
+  const by = (level) => models.map((model) => ({ ...model, points: model.points.filter((point) => point.levels && point.levels[level]).map((point) => ({ ...point, intensity: point.flops / point.levels[level] })) }));
+  const pick = element('select', { 'aria-label': 'bytes of', change: ({ target }) => {
+    emptied(frame).append(pictureOf(target.value ? by(target.value) : models, dtypes));
+    change({ level: target.value || null }, { quiet: true });
+  } }, element('option', { value: '' }, 'bytes of operands and results'), levels.map((level) => element('option', { value: level }, `bytes of ${level} (estimate)`)));
+  return [element('p', {}, pick), frame];
 }
 
 /** What a perfect kernel would save, the most first. */
@@ -125,11 +145,9 @@ function pointOf(point, named, whole, dtypes, x, y) {
   const size = 4 + 14 * Math.sqrt(point.total_ms / whole);
   const [cx, cy] = [x(point.intensity), y(point.gflop_per_s)];
   const rate = (us) => point.flops / us / 1e3;
-  const wanted = (state().q || '').toLowerCase();
-  const dim = wanted && !point.kernel.toLowerCase().includes(wanted);
   const told = `${point.kernel} ${point.dtype}, ${point.work}: ${real(point.gflop_per_s)} GFLOP/s, median ${real(point.median_us)} \u00b5s x ${point.calls}`
     + (point.efficiency_pct === null ? '' : `, ${real(point.efficiency_pct)} % of the bound by ${point.binding}; a perfect kernel saves ${real(point.saved_ms)} ms`);
-  const group = drawing('a', { href: link({ page: 'kernels', q: point.kernel }), tabindex: 0, 'aria-label': shown(told), 'data-kernel': point.kernel, opacity: dim ? 0.2 : 1 });
+  const group = drawing('a', { href: link({ page: 'kernels', kernel: point.kernel, work: point.work }), tabindex: 0, 'aria-label': shown(told), 'data-kernel': point.kernel });
   group.append(drawing('title', {}, told));
   group.append(drawing('line', { x1: cx, x2: cx, y1: y(rate(point.p10_us)), y2: y(rate(point.p90_us)), stroke: color, 'stroke-width': 3, opacity: 0.6 }));
   if (point.efficiency_pct) group.append(drawing('line', { x1: cx, x2: cx, y1: cy, y2: y((point.gflop_per_s * 100) / point.efficiency_pct), stroke: color, 'stroke-width': 1, 'stroke-dasharray': '2 3' }));

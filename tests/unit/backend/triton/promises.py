@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.ir.divisors import divisors_of, promising, uniform
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile.divisors import divisors_of, promising, uniform
+from tessera.ir.tile.operations import find_kernel
 
 
 def aligned(module: ModuleOp, others: int = 1, note: str = "") -> ModuleOp:

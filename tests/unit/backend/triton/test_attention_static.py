@@ -20,7 +20,7 @@ from tests.unit.scheduling import specs
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
 from tessera.backend.contract import StaticFacts
-from tessera.backend.triton.static import static_facts
+from tessera.backend.triton.compilation.static import static_facts
 
 TARGETS = ("sm80", "sm90", "sm100", "gfx942")
 MULTIPLIES = {"sm80": "mma.sync", "sm90": "wgmma", "sm100": "tcgen05.mma", "gfx942": "v_mfma"}

@@ -29,7 +29,7 @@ from tests.unit.scheduling import specs
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
 from tessera.backend.contract import StaticFacts
-from tessera.backend.triton.static import static_facts
+from tessera.backend.triton.compilation.static import static_facts
 
 ROOT = Path(__file__).parents[4]
 EXTENTS = {"m": 4096, "n": 4096, "k": 4096}

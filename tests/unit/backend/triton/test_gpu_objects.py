@@ -21,19 +21,20 @@ from tessera.backend import gpu_objects as objects
 from tessera.backend.contract import GpuKernelObject, GpuParameter, KernelObject, LaunchFacts, TensorMapFacts
 from tessera.dtypes import bf16, fp32
 from tessera.errors import CacheFormatError, CompileError
-from tessera.ir.divisors import divisors_of, promising
-from tessera.ir.tile import find_kernel
-from tessera.priority import at_niceness
+from tessera.ir.tile.divisors import divisors_of, promising
+from tessera.ir.tile.operations import find_kernel
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu, map_reduce_gpu_schedule
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system.priority import at_niceness
 from tests.unit.backend.triton import cubin
 from tests.unit.scheduling import specs
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
-from tessera.backend.triton import TritonBackend, static
-from tessera.backend.triton.static import kernel_objects, static_facts
+from tessera.backend.triton import TritonBackend
+from tessera.backend.triton.compilation import static
+from tessera.backend.triton.compilation.static import kernel_objects, static_facts
 
 PRODUCT = lower_contraction_gpu(specs.matmul(bf16), Schedule(tile=(64, 64, 32), pipeline_depth=2, warps=4))
 PROMISED = promising(PRODUCT, [(16, 1, 8, 8, 1), (16, 1, 1, 1, 1), (16, 1, 1, 1, 1)])
@@ -238,8 +239,12 @@ def test_answers_come_back_in_order_however_many_processes_compile(
     monkeypatch: pytest.MonkeyPatch, processors: int
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: processors)
-    answer = lambda share, niceness: [{"error": request.source.name} for request in share]  # noqa: E731
-    monkeypatch.setattr(static, "_compile_share", answer)
+
+    def refusing(arguments: Sequence[str], input: str, **options: object) -> subprocess.CompletedProcess[str]:
+        answers = [{"error": Path(request["path"]).name} for request in json.loads(input)]
+        return subprocess.CompletedProcess([], 0, json.dumps(answers), "")
+
+    monkeypatch.setattr(subprocess, "run", refusing)
     notes = [f"number {number} of {processors}" for number in range(7)]
     found = kernel_objects([noted(ROWS, note) for note in notes], target.gpu("sm90"))
     names = [_source_of(note) for note in notes]
@@ -248,17 +253,18 @@ def test_answers_come_back_in_order_however_many_processes_compile(
 
 
 def test_beside_a_running_program_one_process_of_low_priority_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, int]] = []
+    asked: list[tuple[int, str]] = []
 
-    def answer(share: Sequence[Any], niceness: int) -> list[dict[str, str]]:
-        asked.append((len(share), niceness))
-        return [{"error": "none"} for _ in share]
+    def refusing(arguments: Sequence[str], input: str, **options: object) -> subprocess.CompletedProcess[str]:
+        requests = json.loads(input)
+        asked.append((len(requests), arguments[-1]))
+        return subprocess.CompletedProcess([], 0, json.dumps([{"error": "none"} for _ in requests]), "")
 
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    monkeypatch.setattr(static, "_compile_share", answer)
+    monkeypatch.setattr(subprocess, "run", refusing)
     with at_niceness(10):
         kernel_objects([noted(ROWS, f"beside {number}") for number in range(3)], target.gpu("sm90"))
-    assert asked == [(3, 10)]
+    assert asked == [(3, "10")]
 
 
 def _source_of(note: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from tessera import target
 from tessera.backend.triton import TritonBackend
-from tessera.backend.triton.kernel import parameters_of
+from tessera.backend.triton.printing.kernel import parameters_of
 from tessera.dtypes import bf16, fp32
 from tessera.errors import CompileError
 from tessera.ir.parsing import parse, print_module

@@ -17,7 +17,7 @@ from tests.unit.scheduling import specs
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
 from tessera.backend.contract import StaticFacts
-from tessera.backend.triton.static import static_facts
+from tessera.backend.triton.compilation.static import static_facts
 
 PLAIN = Schedule(tile=(128, 128, 64), warps=4, pipeline_depth=3, group=8, vector_bytes=16)
 COPIED: dict[str, KnobValue] = {"a_indexing": "host_descriptor", "b_indexing": "host_descriptor"}
@@ -66,10 +66,11 @@ def test_registers_are_capped() -> None:
 
 @pytest.mark.parametrize("arch", ["sm80", "sm90"])
 def test_eviction_policies_stand_on_loads_and_stores(arch: str) -> None:
-    (evicting,) = facts(arch, {"pipeline_depth": 1, "a_eviction": "first", "b_eviction": "last"})
+    evicting, stored = facts(
+        arch, {"pipeline_depth": 1, "a_eviction": "first", "b_eviction": "last"}, {"out_eviction": "last"}
+    )
     assert evicting.instructions["evict_first"] > 0
     assert evicting.instructions["evict_last"] > 0
-    (stored,) = facts(arch, {"out_eviction": "last"})
     assert stored.instructions["evict_last"] > 0
 
 

@@ -20,7 +20,7 @@ from tests.unit.scheduling import specs
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
 from tessera.backend.contract import StaticFacts
-from tessera.backend.triton.static import static_facts
+from tessera.backend.triton.compilation.static import static_facts
 
 TARGETS = ("sm80", "sm90", "sm100", "gfx942")
 WIDE = {"sm80": "ld.global.v4", "sm90": "ld.global.v4", "sm100": "ld.global.v4", "gfx942": "load 16 bytes"}

@@ -12,11 +12,12 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera import target
-from tessera.backend.triton import TritonBackend, tile_clock
+from tessera.backend.triton import TritonBackend
+from tessera.backend.triton.printing import tile_clock
 from tessera.dtypes import DType, bf16, bool_, fp8_e4m3, fp8_e5m2, fp16, fp32, fp64, int32, int64
 from tessera.errors import CompileError
 from tessera.ir.parsing import parse, print_module
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile.operations import find_kernel
 from tessera.scheduling.families.attention.gpu import space as gpu_attention_space
 from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
 from tessera.scheduling.families.attention.space import attention_problem

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tessera import op
 from tessera.dtypes import bf16
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.scheduling.families.product.lowering import lower_contraction
 from tessera.scheduling.families.product.space import space
 from tests.unit.scheduling import specs
+from tests.unit.scheduling.families.product.test_contraction import operand, result
 from tests.unit.scheduling.problems import AVX512, contraction_problem
-from tests.unit.scheduling.test_contraction import operand, result
 
 LIMITS = {torch.bfloat16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-12}
 

@@ -9,6 +9,7 @@ from tessera import op
 from tessera.dtypes import bf16, fp32
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.ops import OPERATORS
+from tessera.ops.counting import bytes_of, flops_of
 from tests.unit.ops.torch_emitter import TorchEmitter, Value
 
 
@@ -134,8 +135,8 @@ def test_bodies_compute_what_references_say() -> None:
 def test_costs() -> None:
     structure = op.matmul(torch.ones(7, 3, 4), torch.ones(4, 5)).structure
     record = OPERATORS["matmul"]
-    assert record.flops(structure.operands, structure, structure.named_attributes) == 2 * 7 * 3 * 4 * 5
-    assert record.bytes_moved(structure.operands, structure, {}) == 4 * (7 * 12 + 20 + 7 * 15)
+    assert flops_of(record, structure.operands, structure, structure.named_attributes) == 2 * 7 * 3 * 4 * 5
+    assert bytes_of(record, structure.operands, structure, {}) == 4 * (7 * 12 + 20 + 7 * 15)
 
 
 def test_out_is_written_in_place() -> None:

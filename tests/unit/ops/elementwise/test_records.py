@@ -12,6 +12,7 @@ from tessera.dtypes import bool_, fp32, int32, int64
 from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
 from tessera.ops import OPERATORS
+from tessera.ops.counting import bytes_of, flops_of
 from tests.unit.ops.torch_emitter import TorchEmitter, Value
 
 SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0, -0.5, 3.7, -80.0, 80.0, 1e-30, math.inf, -math.inf, math.nan])
@@ -122,10 +123,10 @@ def test_costs_count_the_results_elements() -> None:
     structure = y.structure
     assert structure.operator is not None
     record = OPERATORS[structure.operator.name]
-    assert record.flops(structure.operands, structure, structure.named_attributes) == 5 * 12
+    assert flops_of(record, structure.operands, structure, structure.named_attributes) == 5 * 12
     total = structure.operands[0]
-    assert OPERATORS["add"].flops(total.operands, total, {}) == 12
-    assert OPERATORS["add"].bytes_moved(total.operands, total, {}) == 4 * (12 + 4 + 12)
+    assert flops_of(OPERATORS["add"], total.operands, total, {}) == 12
+    assert bytes_of(OPERATORS["add"], total.operands, total, {}) == 4 * (12 + 4 + 12)
 
 
 @pytest.mark.parametrize("dtype", ["tf32"])

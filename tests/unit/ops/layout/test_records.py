@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tessera import op
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.handle import Tensor
-from tessera.lazy.leaf import Placeholder
+from tessera.lazy.leaves.leaf import Placeholder
 
 
 def forms(x: torch.Tensor) -> list[Tensor]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tessera import op
 from tessera.errors import ArgumentError, DTypeError
 from tessera.ops import OPERATORS
+from tessera.ops.counting import bytes_of, flops_of
 from tests.unit.ops.torch_emitter import TorchEmitter, Value
 
 NAMES = ["sum", "mean", "max", "min", "prod", "argmax"]
@@ -113,8 +114,8 @@ def test_bodies_of_bools(name: str) -> None:
 def test_costs_count_what_is_read() -> None:
     structure = op.mean(torch.ones(8, 16), 1).structure
     record = OPERATORS["mean"]
-    assert record.flops(structure.operands, structure, structure.named_attributes) == 8 * 16 + 8
-    assert record.bytes_moved(structure.operands, structure, {}) == 4 * (8 * 16 + 8)
+    assert flops_of(record, structure.operands, structure, structure.named_attributes) == 8 * 16 + 8
+    assert bytes_of(record, structure.operands, structure, {}) == 4 * (8 * 16 + 8)
 
 
 def test_an_axis_is_an_integer_of_any_library() -> None:

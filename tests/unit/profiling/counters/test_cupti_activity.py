@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from tessera import dtypes, profile
-from tessera.distribution import installing
 from tessera.errors import LibraryError
-from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.leaves.leaf import scalar_leaf
 from tessera.profiling.counters import gpus
 from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tessera.profiling.recording.device_kernels import RunCollection, SourceReport, TimedKernel
 from tessera.profiling.session import sessions
-from tests.unit.device.fake import FakeDriver
-from tests.unit.device.test_plan import leaf, plan
+from tessera.system.distribution import installing
+from tests.unit.runtime.devices.fake import FakeDriver
+from tests.unit.runtime.plans.test_device_plan import leaf, plan
 
 
 class CuptiError(Exception):

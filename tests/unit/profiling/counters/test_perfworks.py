@@ -6,12 +6,12 @@ import ctypes
 
 import pytest
 
-from tessera.distribution import installing
 from tessera.errors import LibraryError
 from tessera.profiling.counters import perfworks
 from tessera.profiling.counters.nvidia_metrics import CHIPS, DURATION, MISSING, RANGES, SAMPLED, Metric
 from tessera.profiling.counters.perfworks import MetricHost, ProfilerType, passes_of
 from tessera.profiling.trace.table import COLUMNS
+from tessera.system.distribution import installing
 
 
 def _installed() -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tessera import profile
-from tessera.cli import prof_export
+from tessera.cli.profiling import export as prof_export
 from tessera.errors import ArgumentError
 from tessera.profiling.export import formats
 from tessera.profiling.export.registry import exporter_to, known_formats

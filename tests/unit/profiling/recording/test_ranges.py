@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -93,7 +94,10 @@ def test_ranges_are_those_asked_for_or_those_of_the_tool(
 
 
 def test_ranges_that_cannot_be_had_are_an_error_only_where_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "_loaded", lambda name: None)
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
     with settings.override(profile_ranges="roctx"), pytest.raises(ProfileError, match="no library of roctx ranges"):
         ranges.emitter.__wrapped__()
     monkeypatch.setenv("ROCP_TOOL_LIBRARIES", "tool.so")

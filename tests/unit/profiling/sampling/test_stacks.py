@@ -42,7 +42,7 @@ def install(folder: Path, program: str, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def wait_for(path: Path) -> None:
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 60
     while not path.exists():
         assert time.monotonic() < limit
         time.sleep(0.01)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars
 import pytest
 import torch
 
-from tessera import op, profile
+from tessera import Tensor, op, profile
 from tessera.errors import ArgumentError, ProfileError
+from tessera.lazy import evaluation
 from tessera.profiling.recording.windows import Windows
 from tessera.profiling.report.operators import by_operator
 from tessera.profiling.ring import recorder
 from tessera.profiling.session import sessions
 from tessera.profiling.session.steps import Schedule
 from tessera.profiling.trace.table import Trace
+from tests import forked
 from tests.unit.profiling.support import run, script, two_step_plan
 
 
@@ -275,18 +280,26 @@ def test_records_are_kept_where_the_log_for_tensorboard_has_no_folder(tmp_path: 
     assert len(profile.read(kept).events.collect()) == len(profile.read(good).events.collect()) == 2
 
 
-def test_results_that_cannot_be_computed_at_the_end_leave_the_records(
-    tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*, all_threads: bool = False) -> None:
-        if all_threads:
-            raise MemoryError("too large")
+def test_results_that_cannot_be_computed_at_the_end_leave_the_records(tmp_path: Path, cache_dir: Path) -> None:
+    def fail(nodes: object) -> None:
+        raise MemoryError("too large")
 
     path = tmp_path / "trace.parquet"
-    monkeypatch.setattr(sessions._pending, "flush", fail)
     session = profile.session(exporters=[profile.parquet(path)], sample_interval_ms=1000)
-    with pytest.raises(MemoryError, match="too large"), session:
-        run(two_step_plan())
+
+    def profiled() -> None:
+        with session:
+            run(two_step_plan())
+            waiting.append(op.sinh(torch.zeros(3, 1, 4, 1, 5)))  # which has no plan yet
+
+    waiting: list[Tensor] = []
+    previous = evaluation.set_evaluator(fail)
+    try:
+        with pytest.raises(MemoryError, match="too large"):
+            profiled()
+    finally:
+        evaluation.set_evaluator(previous)
+    assert waiting[0].torch().count_nonzero() == 0
     assert not session.active
     assert len(profile.read(path).events.filter(polars.col("kind") == "kernel").collect()) == 2
 
@@ -319,40 +332,60 @@ def test_where_records_are_kept_is_a_note_on_the_programs_own_error(tmp_path: Pa
     assert str(kept) in raised.value.__notes__[0]
 
 
-def test_the_ring_is_drained_before_it_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "_ring", recorder.Ring(64))
-    plan = two_step_plan()
-    with profile.session() as session:
-        for _ in range(12):
-            run(plan, 8)
-            deadline = time.monotonic() + 20
-            while recorder.ring().backlog >= 8 and time.monotonic() < deadline:
-                time.sleep(0.005)
-    assert (session.launched, session.recorded) == (192, 192)
+def recorded_by(program: str, records: int) -> Any:
+    """What a program prints, whose process has a ring of so many records."""
+    head = "import threading, time\nfrom tessera import profile\nfrom tessera.profiling.ring import recorder\n"
+    head += "from tests.unit.profiling.support import run, two_step_plan\n"
+    environment = {**os.environ, "TESSERA_PROFILE_RECORDS": str(records), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = forked.run(head + textwrap.dedent(program), environment=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
-def test_conservation_over_sessions_with_threads_and_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "_ring", recorder.Ring(128))
-    plan = two_step_plan()
-    dropped = 0
-    for _ in range(10):
+def test_the_ring_is_drained_before_it_overflows() -> None:
+    counts = recorded_by(
+        """
+        plan = two_step_plan()
         with profile.session() as session:
-            threads = [threading.Thread(target=run, args=(plan, 100)) for _ in range(3)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        assert session.launched == 600 == session.recorded + session.dropped
-        assert len(session.records()) == session.recorded
-        dropped += session.dropped
-    assert dropped > 0
+            for _ in range(12):
+                run(plan, 8)
+                deadline = time.monotonic() + 60
+                while recorder.ring().backlog >= 8 and time.monotonic() < deadline:
+                    time.sleep(0.005)
+        print([session.launched, session.recorded])
+        """,
+        records=64,
+    )
+    assert counts == [192, 192]
+
+
+def test_conservation_over_sessions_with_threads_and_bursts() -> None:
+    counts = recorded_by(
+        """
+        plan, counts = two_step_plan(), []
+        for _ in range(10):
+            with profile.session() as session:
+                threads = [threading.Thread(target=run, args=(plan, 100)) for _ in range(3)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+            assert len(session.records()) == session.recorded
+            counts.append([session.launched, session.recorded, session.dropped])
+        print(counts)
+        """,
+        records=128,
+    )
+    assert [launched for launched, _, _ in counts] == [600] * 10
+    assert [recorded + dropped for _, recorded, dropped in counts] == [600] * 10
+    assert any(dropped for _, _, dropped in counts)
 
 
 def test_a_session_left_open_is_exported_at_exit(tmp_path: Path, cache_dir: Path) -> None:
     done = script(
         f"""
         import torch
-        from tessera import op, profile
+        from tessera import Tensor, op, profile
         profile.start(exporters=[profile.parquet({str(tmp_path / "open.parquet")!r})])
         op.exp(torch.ones(3)).eval()
         op.tanh(torch.ones(3))

@@ -17,7 +17,7 @@ from tessera.lazy.node import Node, State
 from tessera.ops import oracle
 from tessera.profiling.session import sessions
 from tessera.profiling.session.pending import PRUNE_FROM, _add_parts
-from tessera.runtime.buffers import memory_stats
+from tessera.runtime.memory.buffers import memory_stats
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_what_tracing_makes_is_no_result(evaluated: list[list[str]]) -> None:
 
     with profile.session():
         autotune.load(op.matmul, (4, 4, 4))
-        kept = scaled(ones())
+        kept = scaled(ones())  # type: ignore[arg-type]
         with profile.region("inside"):
             autotune.load(scaled, [(4, 4)])
     assert [names for names in evaluated if "matmul" in names] == []

@@ -16,6 +16,7 @@ from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tessera.profiling.recording import facts
 from tessera.profiling.ring import recorder
 from tessera.profiling.session import sessions
+from tests import forked
 from tests.unit.profiling.support import FACTS, run, two_step_plan
 
 
@@ -193,10 +194,9 @@ def test_error_of_the_user_ends_the_session_and_is_kept() -> None:
     assert nodes._maker is None
 
 
-def test_reading_without_a_session_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "_last", None)
-    with pytest.raises(ProfileError, match="no session has run"):
-        profile.report()
+def test_reading_without_a_session_is_an_error() -> None:
+    done = forked.run("from tessera import profile; profile.report()")
+    assert "E_PROFILE: no session has run" in done.stderr
 
 
 def test_gpus_that_cannot_be_timed_are_a_capability(monkeypatch: pytest.MonkeyPatch) -> None:

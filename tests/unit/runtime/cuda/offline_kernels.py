@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from tessera.backend.contract import GpuKernelObject, GpuParameter, LaunchFacts
-from tessera.backend.triton.static import PROGRAM
+from tessera.backend.triton.compilation.static import PROGRAM
 from tessera.target import Target
 
 SOURCE = """

@@ -23,7 +23,7 @@ from tessera.runtime.cuda import structures as cuda
 from tessera.runtime.cuda.driver import runs_on
 from tessera.runtime.cuda.libcuda import Libcuda
 from tessera.runtime.cuda.results import FAULTS
-from tessera.runtime.device import Driver
+from tessera.runtime.devices.device import Driver
 from tests.unit.runtime.cuda.fake import CONTEXT, FakeCuda, HostAllocator, driver, kernel
 
 POINTER = GpuParameter("x", "*fp32", 0, divisor=16)

@@ -11,7 +11,7 @@ from tessera.backend.contract import GpuParameter, LaunchFacts
 from tessera.errors import ArgumentError, DeviceFaultError, DriverError
 from tessera.runtime.cuda import structures as cuda
 from tessera.runtime.cuda.graphs import CudaGraph
-from tessera.runtime.device import LaunchOf
+from tessera.runtime.devices.device import LaunchOf
 from tests.unit.runtime.cuda.fake import FakeCuda, HostAllocator, driver, kernel
 
 POINTER = GpuParameter("x", "*fp32", 0, divisor=16)

@@ -7,10 +7,10 @@ from importlib import metadata
 import pytest
 import torch
 
-from tessera.distribution import installing
 from tessera.errors import DeviceError, UnsupportedTargetError
 from tessera.runtime.cuda import libcuda, open_device
 from tessera.runtime.cuda.memory import DeviceBytes, TorchAllocator
+from tessera.system.distribution import installing
 from tests.unit.runtime.cuda.fake import FakeCuda
 
 

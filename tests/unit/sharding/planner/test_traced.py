@@ -10,7 +10,7 @@ import pytest
 from tessera import Tensor, dist, grad, op
 from tessera.dtypes import dtype_of
 from tessera.errors import ArgumentError, MemoryLimitError
-from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.leaves.leaf import scalar_leaf
 from tessera.lazy.node import joined, leaf_node
 from tessera.sharding.planner.calibration import EFFICIENCIES
 from tessera.sharding.planner.layouts import SplitAxis, choose_layouts

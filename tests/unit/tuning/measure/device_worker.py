@@ -14,7 +14,7 @@ from tessera import target
 from tessera.backend.contract import GpuKernelObject
 from tessera.errors import MemoryLimitError, UnsupportedTargetError
 from tessera.runtime.cuda.results import failure
-from tessera.runtime.device import DeviceMemory, Grid, LaunchOf, Loaded, use_driver
+from tessera.runtime.devices.device import DeviceMemory, Grid, LaunchOf, Loaded, use_driver
 from tessera.tuning.measure import worker
 
 ILLEGAL_ADDRESS = 700

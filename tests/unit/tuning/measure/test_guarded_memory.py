@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.dtypes import dtype_of
-from tessera.runtime.segments import HUGE_PAGE, PAGE
+from tessera.runtime.memory.segments import HUGE_PAGE, PAGE
 from tessera.tuning.measure.guarded_memory import LARGE, LINE, GuardedMemory
 from tessera.tuning.measure.workload import OperandSpec, guarded, materialize
 

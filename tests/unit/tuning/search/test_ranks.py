@@ -17,7 +17,6 @@ from tessera.tuning.measure.trial import Trial
 from tessera.tuning.online import agreement
 from tessera.tuning.search import ranks
 from tessera.tuning.search.ranks import merged
-from tests.unit.tuning.search.rank_job import LIMIT_S
 from tests.unit.tuning.support import OPTIMUM, SPACE, timing
 
 SECONDS = 300.0
@@ -88,7 +87,6 @@ def test_the_first_rank_goes_on_without_the_second(both: list[Seen]) -> None:
     first, second = both
     assert name not in second
     assert first[name]["found"] == str(OPTIMUM)
-    assert first[name]["seconds"] < 3 * LIMIT_S
 
 
 def test_a_rank_that_has_lost_the_first_says_so(tmp_path: Path) -> None:
@@ -96,7 +94,6 @@ def test_a_rank_that_has_lost_the_first_says_so(tmp_path: Path) -> None:
     assert first == {}
     seen = second["losing the first"]
     assert "E_TUNE_FAILED: rank 1 has lost rank 0" in seen["found"]
-    assert seen["seconds"] < 3 * LIMIT_S
 
 
 def test_a_rank_whose_store_is_gone_goes_on_with_what_it_has(tmp_path: Path) -> None:
@@ -104,7 +101,6 @@ def test_a_rank_whose_store_is_gone_goes_on_with_what_it_has(tmp_path: Path) -> 
     assert first == {}
     seen = second["orphaned"]
     assert seen["used"][1] == seen["own"]
-    assert seen["seconds"] < 5 * agreement.LIMIT_S
 
 
 def test_the_command_line_tunes_with_all_ranks_and_writes_once(cache_dir: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.distribution import installing
 from tessera.errors import ArgumentError, ScheduleError
 from tessera.scheduling.language.knobs import Knob, Rule, Space
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system.distribution import installing
 from tessera.tuning.interfaces import TuningSpace
 from tessera.tuning.measure.measurement import ReplayMeasurer
 from tessera.tuning.measure.trial import Outcome, Timing, Trial

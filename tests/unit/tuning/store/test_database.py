@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -13,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tessera import files
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system import files
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.store import layer, shape_family
 from tessera.tuning.store.database import SHIPPED, TuningDatabase
 from tessera.tuning.store.entry import VERSION, dump
 from tessera.tuning.store.identity import Identity
 from tessera.tuning.store.layer import Layer
+from tests import forked
 from tests.unit.tuning.support import MATMUL, OPTIMUM, entry, shaped, timing
 
 
@@ -147,33 +146,36 @@ def test_a_line_cut_short_costs_only_itself(database: TuningDatabase) -> None:
     assert [record["run"] for record in database.trials(MATMUL)] == [1, 2]
 
 
-_WRITER = """
+_WRITERS = """
+import os
 import sys
-import threading
 from pathlib import Path
 from tessera.tuning.store.database import TuningDatabase
 from tessera.tuning.measure.trial import Trial
 from tests.unit.tuning.support import MATMUL, OPTIMUM, entry, shaped, timing
-database, writer = TuningDatabase(Path(sys.argv[1]), shipped=None), int(sys.argv[2])
-for turn in range(40):
-    assert database.put(entry(1e-3 + writer * 1e-6, kc=(64, 128)[writer]))
-    assert database.put(entry(identity=shaped(writer + 1, turn + 1, 64)))
-    assert database.log(MATMUL, [Trial(OPTIMUM, "ok", timing(1e-3), detail="x" * 300)] * 3, {"writer": writer})
-    found = database.lookup(MATMUL)
-    assert found is not None and found.layer == "user"
-    assert not database.problems
+
+def write(writer):
+    database = TuningDatabase(Path(sys.argv[1]), shipped=None)
+    for turn in range(40):
+        assert database.put(entry(1e-3 + writer * 1e-6, kc=(64, 128)[writer]))
+        assert database.put(entry(identity=shaped(writer + 1, turn + 1, 64)))
+        assert database.log(MATMUL, [Trial(OPTIMUM, "ok", timing(1e-3), detail="x" * 300)] * 3, {"writer": writer})
+        found = database.lookup(MATMUL)
+        assert found is not None and found.layer == "user"
+        assert not database.problems
+
+child = os.fork()
+write(0 if child else 1)
+if child:
+    assert os.waitpid(child, 0)[1] == 0
 """
 
 
 def test_two_processes_write_at_once_and_lose_nothing(database: TuningDatabase) -> None:
     root = Path(__file__).parents[4]
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(database.user.root), str(n)], cwd=root, env=_environment(root)
-        )
-        for n in (0, 1)
-    ]
-    assert [writer.wait() for writer in writers] == [0, 0]
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
+    done = forked.run(_WRITERS, [str(database.user.root)], environment)
+    assert (done.returncode, done.stderr) == (0, "")
     found = database.lookup(MATMUL)
     assert found is not None
     assert found.entry in (entry(1e-3, kc=64), entry(1e-3 + 1e-6, kc=128))
@@ -181,10 +183,6 @@ def test_two_processes_write_at_once_and_lose_nothing(database: TuningDatabase) 
     logged = [record["writer"] for record in database.trials(MATMUL)]
     assert (logged.count(0), logged.count(1)) == (120, 120)
     assert not list(database.user.root.rglob("*.tmp"))
-
-
-def _environment(root: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
 
 
 def origins(view: Layer, identity: Identity) -> set[str]:

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import pytest
 
-from tessera import files
+from tessera.system import files
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.store.database import CacheWarning, TuningDatabase
 from tests.unit.tuning.support import MATMUL, OPTIMUM, entry, shaped, timing

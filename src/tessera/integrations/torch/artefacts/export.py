@@ -12,8 +12,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from tessera.errors import ArtefactError
-from tessera.integrations.torch.decompositions import decompositions
-from tessera.integrations.torch.nodes import tensors_of
+from tessera.integrations.torch.graphs.decompositions import decompositions
+from tessera.integrations.torch.graphs.nodes import tensors_of
 
 aten = torch.ops.aten
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tessera.errors import ArtefactError
-from tessera.files import replacing
+from tessera.system.files import replacing
 
 MAGIC: Final = b"TESSERA-ARTEFACT-1\n"
 _ALIGNMENT: Final = 64

@@ -15,17 +15,17 @@ from tessera.dtypes import dtype_of
 from tessera.errors import ArtefactError, UnsupportedTargetError
 from tessera.integrations.torch.artefacts.file import ArtefactReader
 from tessera.integrations.torch.artefacts.values import call_of, tensor_of, value_of
-from tessera.integrations.torch.execution import CallStep, Execution
-from tessera.integrations.torch.layouts import Layout
-from tessera.integrations.torch.outputs import Computed, Given, Outputs
+from tessera.integrations.torch.graphs.execution import CallStep, Execution
+from tessera.integrations.torch.partitions.layouts import Layout
+from tessera.integrations.torch.partitions.outputs import Computed, Given, Outputs
 from tessera.lazy import evaluation
-from tessera.lazy.interning import scalar
-from tessera.lazy.leaf import Leaf
-from tessera.lazy.sources import from_torch
-from tessera.lazy.structure import Structure
-from tessera.runtime import native
-from tessera.runtime.plan import layout_of
-from tessera.runtime.stored_plan import StoredCopy, StoredKernels, plan_of, structure_of
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.leaves.sources import from_torch
+from tessera.lazy.structures.interning import scalar
+from tessera.lazy.structures.structure import Structure
+from tessera.runtime.plans import native
+from tessera.runtime.plans.plan import layout_of
+from tessera.runtime.plans.stored_plan import StoredCopy, StoredKernels, plan_of, structure_of
 
 Shape = tuple[int, ...]
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import torch
 
 from tessera.errors import ArtefactError
-from tessera.integrations.torch.calls import NodeOperand, TorchCall
-from tessera.integrations.torch.execution import ResultSlot
-from tessera.runtime.stored_plan import Blobs
+from tessera.integrations.torch.graphs.calls import NodeOperand, TorchCall
+from tessera.integrations.torch.graphs.execution import ResultSlot
+from tessera.runtime.plans.stored_plan import Blobs
 
 _KINDS: Final[dict[str, type]] = {
     "dtype": torch.dtype,

@@ -18,21 +18,21 @@ from tessera.errors import ArtefactError
 from tessera.integrations.torch.artefacts.export import Exported, exported
 from tessera.integrations.torch.artefacts.file import ArtefactWriter
 from tessera.integrations.torch.artefacts.values import plain, plain_call, plain_tensor
-from tessera.integrations.torch.binding import BoundPartition
-from tessera.integrations.torch.calls import TorchCall
-from tessera.integrations.torch.execution import CallStep, Slots
-from tessera.integrations.torch.extents import Extents
-from tessera.integrations.torch.graph import CompiledGraph
-from tessera.integrations.torch.layouts import Layout, layout_of
-from tessera.integrations.torch.nodes import tensors_of
+from tessera.integrations.torch.graphs.calls import TorchCall
+from tessera.integrations.torch.graphs.execution import CallStep, Slots
+from tessera.integrations.torch.graphs.extents import Extents
+from tessera.integrations.torch.graphs.graph import CompiledGraph
+from tessera.integrations.torch.graphs.nodes import tensors_of
 from tessera.integrations.torch.options import options_of
-from tessera.integrations.torch.outputs import Given
-from tessera.integrations.torch.partition import Partition
-from tessera.lazy.export import memory_of
-from tessera.lazy.leaf import Leaf
-from tessera.runtime import native
-from tessera.runtime.plan import BoundPlan
-from tessera.runtime.stored_plan import plain_plan, plain_structure
+from tessera.integrations.torch.partitions.binding import BoundPartition
+from tessera.integrations.torch.partitions.layouts import Layout, layout_of
+from tessera.integrations.torch.partitions.outputs import Given
+from tessera.integrations.torch.partitions.partition import Partition
+from tessera.lazy.leaves.export import memory_of
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.runtime.plans import native
+from tessera.runtime.plans.plan import BoundPlan
+from tessera.runtime.plans.stored_plan import plain_plan, plain_structure
 
 MOST_SIZES: Final = 9
 """How many values of a size are compiled where the user names none."""

@@ -1,4 +1,4 @@
-"""Attention, and its gradient by the logarithms of the softmax's sums."""
+"""Attention, and its gradient."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import math
 import torch
 
 from tessera import op
-from tessera.dtypes import accumulator
 from tessera.handle import Tensor
 from tessera.integrations.torch.mapping.shapes import along
 from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
+from tessera.ops.algebra import call
+from tessera.ops.attention.saved import BACKWARD, FORWARD
 
 aten = torch.ops.aten
 
@@ -28,15 +29,29 @@ def flash_attention(
     wanted: Wanted,
 ) -> tuple[Tensor, Tensor | None]:
     _refuse_dropout(dropout_p)
+    if not q.shape[-1]:
+        raise Unsupported("heads of no elements")
+    if 1 in wanted.used:  # for a gradient, whose kernel takes what this one gives
+        operands, attributes = _saved(q, k, v, attn_mask), _attributes(q, is_causal, scale)
+        means, logarithms = (call(name, *operands, **attributes) for name in FORWARD)
+        return op.swapaxes(means, 1, 2), op.swapaxes(logarithms, 1, 2)
     # torch aligns the causal mask to the upper left corner of the scores, Tessera to the lower right.
     square = q.shape[-2] == k.shape[-2]
     mask = _causal(q, k) if is_causal and not square else attn_mask
-    result = op.flash_attention(q, k, v, causal=is_causal and square, scale=scale, mask=mask)
-    if 1 not in wanted.used:
-        return result, None
-    sums = op.logsumexp(_scores(q, k, is_causal, attn_mask, scale), -1)
-    # Torch has [batch, heads, queries] in memory of [batch, queries, heads].
-    return result, sums
+    return op.flash_attention(q, k, v, causal=is_causal and square, scale=scale, mask=mask), None
+
+
+def _saved(*operands: Tensor | None) -> list[Tensor]:
+    """Operands of attention that is trained, whose heads follow the length; masks are over scores, and stay."""
+    *tensors, mask = operands
+    found = [op.swapaxes(each, 1, 2) for each in tensors if each is not None]
+    if mask is None:
+        return found
+    return [*found, op.reshape(mask, (*(1,) * (4 - len(mask.shape)), *mask.shape))]
+
+
+def _attributes(q: Tensor, is_causal: bool, scale: float | None) -> dict[str, object]:
+    return {"causal": is_causal, "scale": 1 / math.sqrt(q.shape[-1]) if scale is None else scale}
 
 
 def _refuse_dropout(dropout_p: float) -> None:
@@ -48,16 +63,6 @@ def _causal(q: Tensor, k: Tensor) -> Tensor:
     """Which keys a query may attend to: [queries, keys]."""
     queries, keys = (op.arange(each.shape[-2]) for each in (q, k))
     return op.le(keys, along(queries, 0, 2))
-
-
-def _scores(q: Tensor, k: Tensor, is_causal: bool, mask: Tensor | None, scale: float | None) -> Tensor:
-    """The masked scores, in the dtype that they are summed in."""
-    wide = accumulator(q.dtype)
-    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = op.matmul(q.to(wide), op.swapaxes(k.to(wide), -1, -2)) * factor
-    if mask is not None:
-        scores = op.where(mask, scores, -math.inf) if mask.dtype.kind == "bool" else scores + mask
-    return op.where(_causal(q, k), scores, -math.inf) if is_causal else scores
 
 
 @maps(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
@@ -75,13 +80,7 @@ def flash_attention_backward(
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     _refuse_dropout(dropout_p)
-    wide = accumulator(q.dtype)
-    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    shares = op.exp(_scores(q, k, is_causal, attn_mask, scale) - op.unsqueeze(logsumexp, -1))
-    wide_g = g.to(wide)
-    dv = op.matmul(op.swapaxes(shares, -1, -2), wide_g)
-    dp = op.matmul(wide_g, op.swapaxes(v.to(wide), -1, -2))
-    ds = shares * (dp - op.sum(wide_g * out.to(wide), -1, True)) * factor
-    dq = op.matmul(ds, k.to(wide))
-    dk = op.matmul(op.swapaxes(ds, -1, -2), q.to(wide))
-    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
+    operands = _saved(g, q, k, v, out, logsumexp, attn_mask)
+    attributes = _attributes(q, is_causal, scale)
+    dq, dk, dv = (op.swapaxes(call(name, *operands, **attributes), 1, 2) for name in BACKWARD)
+    return dq, dk, dv

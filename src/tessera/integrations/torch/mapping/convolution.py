@@ -10,7 +10,7 @@ import torch
 from tessera import op
 from tessera.handle import Tensor
 from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
-from tessera.ops import OPERATORS
+from tessera.ops.convolution.gradients import image_cotangent, weights_cotangent
 
 aten = torch.ops.aten
 
@@ -67,29 +67,6 @@ def convolution(
     return result if rank == 4 else op.squeeze(result, 2)
 
 
-def _gradients(
-    g: Tensor,
-    image: Tensor,
-    weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> tuple[Tensor, Tensor]:
-    """The cotangents of image and weight, by the record's rule; all images with their channels first."""
-    last = [op.transpose(each, TO_LAST) for each in (g, image)]
-    dx, dw = OPERATORS["conv2d"].gradient(
-        last[0],
-        (last[1], weight),
-        None,
-        stride=tuple(stride),
-        padding=_around(padding),
-        dilation=tuple(dilation),
-        groups=groups,
-    )
-    return op.transpose(dx, TO_FIRST), dw  # type: ignore[return-value]  # rules give the nodes that doors do
-
-
 def _of_image(
     g: Tensor,
     shape: Sequence[int],
@@ -99,8 +76,27 @@ def _of_image(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """The cotangent of an image, of which it takes the shape alone. That is what a transposed convolution is."""
-    return _gradients(g, op.zeros(shape, g.dtype), weight, stride, padding, dilation, groups)[0]
+    """The cotangent of an image of `shape` [N, C, H, W]. That is what a transposed convolution is."""
+    last = tuple(shape[axis] for axis in TO_LAST)
+    settings = tuple(stride), _around(padding), tuple(dilation), groups
+    found: Any = image_cotangent(op.transpose(g, TO_LAST), last, weight, *settings)  # type: ignore[arg-type]
+    return op.transpose(found, TO_FIRST)
+
+
+def _of_weights(
+    g: Tensor,
+    image: Tensor,
+    shape: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """The cotangent of weights of `shape`; both images with their channels first."""
+    settings = tuple(stride), _around(padding), tuple(dilation), groups
+    first, second = (op.transpose(each, TO_LAST) for each in (g, image))
+    found: Tensor = weights_cotangent(first, second, tuple(shape), *settings)  # type: ignore[arg-type]
+    return found
 
 
 @maps(aten.convolution_backward.default)
@@ -124,9 +120,11 @@ def convolution_backward(
     steps, around, apart = _in_plane(rank, stride, padding, dilation)
     if transposed:  # g and x change places: the convolution of g is the cotangent of x
         dx = op.conv2d(cotangent, window, stride=steps, padding=around, dilation=apart, groups=groups)
-        dw = _gradients(image, cotangent, window, steps, around, apart, groups)[1] if mask[1] else None
+        dx = dx[:, :, : image.shape[2], : image.shape[3]]  # output padding may hold one more window
+        dw = _of_weights(image, cotangent, window.shape, steps, around, apart, groups)
     else:
-        dx, dw = _gradients(cotangent, image, window, steps, around, apart, groups)
-    flat = [each if each is None or rank == 4 else op.squeeze(each, 2) for each in (dx, dw)]
+        dx = _of_image(cotangent, image.shape, window, steps, around, apart, groups)
+        dw = _of_weights(cotangent, image, window.shape, steps, around, apart, groups)
+    flat = [each if rank == 4 else op.squeeze(each, 2) for each in (dx, dw)]
     db = op.sum(g, (0, *range(2, rank))).to(g.dtype)
     return tuple(each if asked else None for each, asked in zip((*flat, db), mask, strict=True))

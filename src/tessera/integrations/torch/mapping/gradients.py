@@ -10,9 +10,9 @@ import torch
 from tessera import op
 from tessera.dtypes import accumulator
 from tessera.handle import Tensor
+from tessera.integrations.torch.graphs.operators import max_pool2d_backward
 from tessera.integrations.torch.mapping.pooling import max_pool2d_gradient
 from tessera.integrations.torch.mapping.table import maps
-from tessera.integrations.torch.operators import max_pool2d_backward
 from tessera.ops import OPERATORS
 
 aten = torch.ops.aten

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tessera.distribution import installing
 from tessera.profiling.counters.gpu_sensors import Reading, SensorBackend, variable_of, visible
 from tessera.profiling.counters.gpus import Vendor
 from tessera.profiling.counters.interfaces import Capability, Field, Subject
+from tessera.system.distribution import installing
 
 _THROTTLING: Final = {
     1: "user clocks",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tessera.rewrite.alignment import Alignment, beyond
+from tessera.rewrite.fusion.alignment import Alignment, beyond
 from tessera.scheduling.binding.arrays import (
     ArrayLayout,
     ArrayRole,

@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, i1, i64
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import DType
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.scheduling.lowering.builder import TileBuilder
 
 LOG2_E = 1 / math.log(2)

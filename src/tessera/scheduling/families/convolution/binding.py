@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import add, mul
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from tessera.rewrite.alignment import Alignment, beyond
+from tessera.rewrite.fusion.alignment import Alignment, beyond
 from tessera.scheduling.binding.arrays import (
     ArrayLayout,
     ArrayRole,
@@ -35,6 +35,7 @@ from tessera.scheduling.binding.arrays import (
 )
 from tessera.scheduling.binding.axes import Axes, Column, merge_axes
 from tessera.scheduling.binding.regions import Region, operation_of, read_region
+from tessera.scheduling.binding.slides import Slide, slides_of
 from tessera.scheduling.families.convolution.weights import GROUPS
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import Argument, ConvolutionSpec, Window, under_cast
@@ -51,9 +52,8 @@ class _Steps(NamedTuple):
     """What the operator says of its window."""
 
     groups: int
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: tuple[int, ...]
+    rows: Slide
+    columns: Slide
 
 
 class _Walk(NamedTuple):
@@ -128,18 +128,19 @@ def _convolution_layout(
 
 
 def _steps(region: Region) -> _Steps:
-    anchor = operation_of(region, "convolution")
-    groups = cast(int, anchor.attribute("groups"))
-    return _Steps(groups, *[anchor.integers(name) for name in ("stride", "dilation", "padding")])
+    anchor = operation_of(region, "convolution").anchor()
+    assert anchor is not None
+    return _Steps(anchor.given.get("g") or 1, *slides_of(anchor))
 
 
 def _window(steps: _Steps, domain: Sequence[int]) -> tuple[Window, bool]:
     """How the window walks, and whether it is a pixel without padding, which walks as the result does."""
-    stride, dilation, (top, left, bottom, right) = steps.stride, steps.dilation, steps.padding
-    before, after = any((top, left)), any((bottom, right))
+    rows, columns = steps.rows, steps.columns
+    before, after = any((rows.before, columns.before)), any((rows.after, columns.after))
     if (domain[_KERNEL_ROWS], domain[_KERNEL_COLUMNS]) == (1, 1) and not before and not after:
         return Window(), True
-    return Window((stride[0], stride[1]), (top, left), (dilation[0], dilation[1]), after and not before), False
+    stride, padding, dilation = (rows.step, columns.step), (rows.before, columns.before), (rows.apart, columns.apart)
+    return Window(stride, padding, dilation, after and not before), False
 
 
 def _walked(
@@ -153,10 +154,11 @@ def _walked(
     """Images and groups, then rows and columns of results, merged where all arrays permit; images stay an axis of their
     own `by_image`.
     """
-    groups, stride = steps.groups, steps.stride
+    groups = steps.groups
     down, across = [list(columns[place]) for place in (1, 2)]
     for index in images:
-        down[index], across[index] = stride[0] * columns[_ROWS][index], stride[1] * columns[_COLUMNS][index]
+        down[index] = steps.rows.step * columns[_ROWS][index]
+        across[index] = steps.columns.step * columns[_COLUMNS][index]
     extents = (domain[0], domain[1], domain[2])
     walk = _Walk(("y", "x"), extents[1:], (tuple(down), tuple(across)))
     if groups == 1 and pointwise:

@@ -1,9 +1,9 @@
 """What convolutions through Fourier transforms cost: the sizes that transforms are fast at, and their time.
 
-The library's throughput is a constant of measurement, as it is code that nobody here schedules: torch 2.13 with MKL on
-one core of Zen 4, planes of 48 to 128 squared that stay in its caches (`backend/llvm/spectral_ir.py`). Counted as
-5 n log2 n for n complex points it makes 11 to 26 GFLOP/s, and as little as 3 at sizes that are odd or have large prime
-factors.
+The library's code nobody here schedules. What it makes of a core's rates was measured: torch 2.13 with MKL on one core
+of Zen 4 (117.6 GFLOP/s of fp32, 39.6 GB/s read from memory), planes of 48 to 128 squared that stay in its caches
+(`backend/llvm/native/spectral_ir.py`). Counted as 5 n log2 n for n complex points it makes 11 to 26 GFLOP/s there, and
+as little as 3 at sizes that are odd or have large prime factors.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import math
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-TRANSFORM_FLOPS: Final = 15e9
-"""Operations a second of transforms on one core."""
+from tessera.scheduling.model.machine import Machine
 
-PRODUCT_FLOPS: Final = 40e9
-"""Operations a second of products of spectra, which come from a cache, on one core."""
+TRANSFORM_SHARE: Final = 0.128
+"""Of a core's fp32 arithmetic, the share that transforms reach: 15 GFLOP/s there."""
 
-MOVED_BYTES: Final = 10e9
-"""Bytes a second of images, spectra of kernels and results, on one core."""
+PRODUCT_SHARE: Final = 0.34
+"""That of products of spectra, which come from a cache: 40 GFLOP/s."""
+
+MOVED_SHARE: Final = 0.253
+"""Of a core's share of main memory's bandwidth, what images, spectra of kernels and results reach: 10 GB/s."""
 
 OTHERWISE: Final = 3.0
 """How much longer calls of torch take, whose arrays leave the caches between transforms."""
@@ -78,8 +80,8 @@ class SpectralProblem(NamedTuple):
         return self.kernels * self.rows * (self.columns // 2 + 1) * 2 * self.itemsize
 
 
-def spectral_seconds(problem: SpectralProblem) -> float:
-    """The time of a spectral convolution."""
+def spectral_seconds(problem: SpectralProblem, rates: Machine) -> float:
+    """The time of a spectral convolution; `rates` are those of one of the workers."""
     half = problem.columns // 2 + 1
     read, written = problem.images * problem.channels, problem.images * problem.outputs
     along_rows = 2.5 * problem.columns * math.log2(problem.columns)
@@ -89,6 +91,6 @@ def spectral_seconds(problem: SpectralProblem) -> float:
         flops += OTHERWISE * problem.kernels * (problem.rows * along_rows + along_columns)
     products = 8.0 * problem.images * problem.kernels * problem.rows * half
     planes = (read * problem.height + written * problem.results) * problem.columns * problem.itemsize
-    seconds = flops / TRANSFORM_FLOPS + products / PRODUCT_FLOPS
-    seconds = seconds * problem.itemsize / 4 + (planes + problem.spectra_bytes) / MOVED_BYTES
+    seconds = (flops / TRANSFORM_SHARE + products / PRODUCT_SHARE) / rates.flop_per_s["fp32"] * problem.itemsize / 4
+    seconds += (planes + problem.spectra_bytes) / (MOVED_SHARE * rates.byte_per_s["DRAM"])
     return seconds * (1.0 if problem.native else OTHERWISE) / max(problem.workers, 1) + CALL_SECONDS

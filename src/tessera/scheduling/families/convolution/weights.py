@@ -12,8 +12,8 @@ from typing import Any, Final
 import torch
 
 from tessera.dtypes import DType
-from tessera.lazy.structure import contiguous_strides
-from tessera.ops.record import Operator, bytes_once
+from tessera.lazy.structures.structure import contiguous_strides
+from tessera.ops.record import Operator
 from tessera.scheduling.families.convolution.blocks import packed_depth
 from tessera.scheduling.families.convolution.nest import HALF, multiplies_pairs
 from tessera.scheduling.families.convolution.problem import panel_width
@@ -150,8 +150,6 @@ PACKING = Operator(
     arity=(1, 1),
     operand_dtypes=_refuse,
     result=_refuse,
-    flops=lambda operands, result, attributes: 0,
-    bytes_moved=bytes_once,
     reference=_refuse,
     gradient=_refuse,
     body=_refuse,

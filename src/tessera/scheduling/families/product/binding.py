@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from tessera.rewrite.alignment import Alignment
+from tessera.rewrite.fusion.alignment import Alignment
 from tessera.scheduling.binding.arrays import (
     ArrayLayout,
     ArrayRole,

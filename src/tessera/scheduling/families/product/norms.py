@@ -13,7 +13,7 @@ from typing import Final
 
 from xdsl.ir import SSAValue
 
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.scheduling.families.rows.lowering import PART, combine, identity
 from tessera.scheduling.language.expression import WALK, Value, post_order
 from tessera.scheduling.lowering.attributes import buffer_type

@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import DType
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.lowering.builder import TileBuilder
 from tessera.scheduling.lowering.microkernel.panels import PanelReader

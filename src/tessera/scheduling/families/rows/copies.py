@@ -8,7 +8,7 @@ another), the kernel runs operation by operation.
 
 from __future__ import annotations
 
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.scheduling.families.decomposition import (
     Array,
     Copied,

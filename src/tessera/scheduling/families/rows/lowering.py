@@ -2,7 +2,9 @@
 
 One worker takes whole rows (or lane blocks). Reductions split the work along the reduced axis into passes: pass `s`
 computes the reductions whose operands have stage `s`; outputs are written in the pass of their stage. A value that
-several passes need is computed again, unless it is dear and the schedule keeps it in scratch memory.
+several passes need is computed again, unless it is dear and the schedule keeps it in scratch memory. The loops outside
+of a row or a block of lanes are those of all kernels (`lowering/loop_nest.py`); walks along a row carry its reductions,
+which no other kernel's loops over tiles do.
 """
 
 from __future__ import annotations
@@ -15,16 +17,17 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 
 from tessera.dtypes import DType
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.scheduling.families.rows.scratch import kept_values
 from tessera.scheduling.families.rows.transposed import lower_transposed_map
 from tessera.scheduling.language.expression import WALK, Value, post_order
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.attributes import buffer_type
 from tessera.scheduling.lowering.builder import Loop, TileBuilder
+from tessera.scheduling.lowering.loop_nest import AxisTile, LoopNest
 from tessera.scheduling.lowering.ranges import summed_in_parts
 from tessera.scheduling.lowering.spec import MapReduceSpec, Output, kernel_module
-from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter, extent_of
+from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter
 
 _COMBINE_FLOAT: Mapping[str, Callable[[SSAValue, SSAValue], Operation]] = {
     "add": arith.AddfOp,
@@ -84,6 +87,7 @@ class _MapReduceLowering:
         arguments: dict[int, ArgumentTile],
     ) -> None:
         self.spec, self.builder, self.arguments = spec, builder, arguments
+        self.nest = LoopNest(builder, arguments)
         self.lanes = lanes
         self.width = schedule.integers("tile")[1]
         self.split_lanes = schedule["parallel"] == "lanes"
@@ -97,25 +101,26 @@ class _MapReduceLowering:
         self.reductions = [value for value in post_order(roots) if value.is_reduction]
         self.scratch: dict[Value, SSAValue] = {}
 
-    def extent(self, axis: str) -> SSAValue:
-        """The run-time extent of an iteration axis."""
-        return extent_of(self.builder, self.arguments.values(), axis)
-
     # -- the worker grid ------------------------------------------------------------------------------------------
 
     def lower(self) -> None:
         spec, builder = self.spec, self.builder
-        self.extents = {axis: self.extent(axis) for axis in self._axes()}
-        grid = list(spec.outer) + ([] if self.by_rows else [spec.lanes])
-        if not grid:
-            grid = [""]
-        steps = [self.width if axis == spec.lanes else 1 for axis in grid]
+        self.extents = {axis: self.nest.extent(axis) for axis in self._axes()}
+        # One row in all: the grid has a single step, which some workers do not get.
+        axes = [*spec.outer, *([] if self.by_rows else [spec.lanes])] or [""]
+        grid = {axis: self.extents.get(axis) or builder.index(1) for axis in axes}
         split = len(grid) - 1 if self.split_lanes or len(grid) == 1 else 0
-        with builder.parallel([self.extents.get(axis, builder.index(1)) for axis in grid], steps, split) as bounds:
+        with self.nest.shares(grid, {spec.lanes: self.width}, split) as share:
             kernel = Scope(frozenset(), 0)
             self.writer = TileWriter(builder, self.arguments, {"": 1, spec.lanes: 1}, kernel, self._reduced_extent)
             self.writer.enter({}, {})
-            self._outer(0, dict(zip(grid, bounds, strict=True)), bounds)
+            if not self.by_rows:
+                with self.nest.over(spec.outer, share, self.writer):
+                    for block in self.nest.tiles(share[spec.lanes], (self.width, self.lanes), macro_tile=True):
+                        self._lane_block(block)
+                return
+            with self.nest.over(spec.outer or [""], share, self.writer, macro_tile=True):
+                self._row()
 
     def _axes(self) -> list[str]:
         axes = [*self.spec.outer, self.spec.lanes]
@@ -125,34 +130,6 @@ class _MapReduceLowering:
     def _reduced_extent(self) -> SSAValue:
         assert self.spec.reduced is not None
         return self.extents[self.spec.reduced]
-
-    def _outer(
-        self, level: int, bounds: Mapping[str, tuple[SSAValue, SSAValue]], grid: Sequence[tuple[SSAValue, SSAValue]]
-    ) -> None:
-        builder, spec = self.builder, self.spec
-        if level < len(spec.outer):
-            axis, is_row = spec.outer[level], self.by_rows and level + 1 == len(spec.outer)
-            with builder.loop(*bounds[axis], 1, macro_tile=is_row) as loop, self.writer.inside({axis: loop.index}, {}):
-                self._outer(level + 1, bounds, grid)
-        elif self.by_rows:
-            if "" in bounds:  # one row in all: the grid has a single step, which some workers do not get
-                with builder.loop(*bounds[""], 1, macro_tile=True):
-                    self._row()
-            else:
-                self._row()
-        else:
-            for position, width, bounded in self._lane_blocks(*bounds[spec.lanes]):
-                self._lane_block(position, width, bounded)
-
-    def _lane_blocks(self, lower: SSAValue, upper: SSAValue) -> Iterator[tuple[SSAValue, int, bool]]:
-        """Opens a loop over whole blocks of lanes, then one over the masked rest; yields position, width, bounded."""
-        builder = self.builder
-        whole = builder.floor_div(builder.sub(upper, lower), builder.index(self.width))
-        middle = builder.add(lower, builder.mul(whole, builder.index(self.width)))
-        with builder.loop(lower, middle, self.width, macro_tile=True) as loop:
-            yield loop.index, self.width, True
-        with builder.loop(middle, upper, self.lanes, macro_tile=True) as loop:
-            yield loop.index, self.lanes, False
 
     @contextmanager
     def _walk(
@@ -275,15 +252,15 @@ class _MapReduceLowering:
 
     # -- lanes beside the reduced axis, and pure maps -------------------------------------------------------------
 
-    def _lane_block(self, position: SSAValue, width: int, bounded: bool) -> None:
+    def _lane_block(self, block: AxisTile) -> None:
         spec = self.spec
-        self.writer.sizes[spec.lanes] = width
-        with self.writer.inside({spec.lanes: position, WALK: position}, {spec.lanes: bounded}):
+        self.writer.sizes[spec.lanes] = block.size
+        with self.writer.inside({spec.lanes: block.start, WALK: block.start}, {spec.lanes: block.inside}):
             last = max((output.value.stage for output in spec.outputs), default=0)
             for stage in range(last + 1):
-                self._column_pass(stage, width, bounded)
+                self._column_pass(stage, block.inside)
 
-    def _column_pass(self, stage: int, width: int, bounded: bool) -> None:
+    def _column_pass(self, stage: int, bounded: bool) -> None:
         spec, builder, writer = self.spec, self.builder, self.writer
         reductions = [value for value in self.reductions if value.stage == stage + 1]
         here = [output for output in spec.outputs if output.value.stage == stage]

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.ops.counting import DEAR
 from tessera.ops.record import family_of
-from tessera.rewrite.depth import instructions_of
-from tessera.rewrite.fusion import Bounds
-from tessera.rewrite.reasons import operations_in
+from tessera.rewrite.fusion.depth import instructions_of
+from tessera.rewrite.fusion.kernels import Bounds
+from tessera.rewrite.fusion.reasons import operations_in
 from tessera.scheduling.families.decomposition import DecomposableCall, Decomposition, Fused, Steps
 
 CONVINCING: Final = 1.05

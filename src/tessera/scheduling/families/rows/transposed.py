@@ -3,7 +3,7 @@ move to the end.
 
 A row of such a result is read one element from each line of the operand, and at strides of a power of two these lines
 share one set of a cache. So a step takes a block of rows and columns, of which every line is read as it lies and turned
-in registers (`backend/llvm/transposition.py`).
+in registers (`backend/llvm/tiles/transposition.py`).
 """
 
 from __future__ import annotations

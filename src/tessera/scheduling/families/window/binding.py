@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from tessera.dtypes import DType
-from tessera.rewrite.alignment import Alignment, beyond
+from tessera.ir.graph.operations import GraphOperation
+from tessera.rewrite.fusion.alignment import Alignment, beyond
 from tessera.scheduling.binding.arrays import (
     ArrayLayout,
     ArrayRole,
@@ -32,6 +33,7 @@ from tessera.scheduling.binding.arrays import (
 )
 from tessera.scheduling.binding.axes import Axes, merge_axes
 from tessera.scheduling.binding.regions import Region, operation_of, read_region
+from tessera.scheduling.binding.slides import slides_of
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import Argument, Geometry, WindowSpec
 
@@ -137,15 +139,19 @@ def window_spec(region: Region, pattern: Pattern) -> WindowSpec:
     """The specification of a reduction over a sliding window."""
     recorder = _WindowRecorder(None)
     outputs = read_region(region, pattern, recorder)
-    window = operation_of(region, "window")
-    kernel, stride, dilation = (_pair(window.integers(name)) for name in ("kernel", "stride", "dilation"))
-    geometry = Geometry(kernel, stride, _pair(window.integers("padding")[::2]), dilation)
+    geometry = _geometry(operation_of(region, "window"))
     return WindowSpec(region.name, pattern.arguments, pattern.outer, pattern.lanes, geometry, outputs)
 
 
-def _pair(values: tuple[int, ...]) -> tuple[int, int]:
-    first, second = values
-    return first, second
+def _geometry(operation: GraphOperation) -> Geometry:
+    anchor = operation.anchor()
+    assert anchor is not None
+    rows, columns = slides_of(anchor)
+    height, width = anchor.given[rows.taps], anchor.given[columns.taps]
+    assert height is not None and width is not None
+    return Geometry(
+        (height, width), (rows.step, columns.step), (rows.before, columns.before), (rows.apart, columns.apart)
+    )
 
 
 class _WindowRecorder(Recorder):

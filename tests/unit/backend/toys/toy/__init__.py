@@ -13,9 +13,9 @@ from xdsl.ir import Attribute
 
 from tessera.backend.contract import CpuBackend, KernelObject, Kind, LoadedKernel, Parameter
 from tessera.errors import CompileError
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
-from tessera.ir.tile import find_kernel, integers
+from tessera.ir.tile.operations import find_kernel, integers
 from tessera.target import Target
 
 _WORD = 8

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from tessera import forks
+from tessera.system import forks
 
 _log = logging.getLogger("tessera.profile")
 

@@ -9,7 +9,6 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tessera.distribution import installing
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.export.formats.otlp.bounded import EndlessAnswerError, HttpConnection, left
 from tessera.profiling.export.formats.otlp.delivery import (
@@ -21,6 +20,7 @@ from tessera.profiling.export.formats.otlp.delivery import (
     Transport,
 )
 from tessera.profiling.recording.texts import printed
+from tessera.system.distribution import installing
 
 TIMEOUT_S: Final = 10.0
 """Of one attempt, where its deadline is not nearer."""

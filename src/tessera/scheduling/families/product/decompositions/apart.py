@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.ops.record import family_of
-from tessera.rewrite.fusion import Bounds
-from tessera.rewrite.reasons import operations_in
-from tessera.rewrite.siblings import products_of
+from tessera.rewrite.fusion.kernels import Bounds
+from tessera.rewrite.fusion.reasons import operations_in
+from tessera.rewrite.fusion.siblings import products_of
 from tessera.scheduling.families.decomposition import DecomposableCall, Decomposition, Fused, Steps
 from tessera.scheduling.families.product import space
 from tessera.scheduling.families.product.decompositions.few_columns import few_columns

@@ -14,9 +14,9 @@ from typing import Final
 from tessera.dtypes import accumulator, bf16, fp32, fp64
 from tessera.ops.pins import KNOBS
 from tessera.ops.record import family_of
-from tessera.rewrite.alignment import Alignment
-from tessera.rewrite.reasons import operations_in
-from tessera.rewrite.siblings import products_of
+from tessera.rewrite.fusion.alignment import Alignment
+from tessera.rewrite.fusion.reasons import operations_in
+from tessera.rewrite.fusion.siblings import products_of
 from tessera.scheduling.binding.arrays import Arrays, Copy, Tensor, V
 from tessera.scheduling.binding.regions import Region
 from tessera.target import Target

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.dtypes import DType, int32
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.scheduling.families.decomposition import (
     Array,
     DecomposableCall,

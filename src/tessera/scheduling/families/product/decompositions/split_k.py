@@ -18,16 +18,16 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tessera.dtypes import DType, accumulator
 from tessera.errors import ScheduleError
-from tessera.ir import graph
-from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import ELEMENT_TYPES, dimension_names, tensor_type
-from tessera.ir.graph import GraphOperation
-from tessera.ir.schedule import ScheduleKernelOp
-from tessera.rewrite.algebra import dtype
+from tessera.ir.graph import operations as graph
+from tessera.ir.graph.operations import GraphOperation
+from tessera.ir.schedule import operations as schedule_ir
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.rewrite.engine import dims_of
-from tessera.rewrite.fusion import fuse_function
-from tessera.rewrite.reasons import operations_in
-from tessera.rewrite.siblings import products_of
+from tessera.rewrite.fusion.kernels import fuse_function
+from tessera.rewrite.fusion.reasons import operations_in
+from tessera.rewrite.fusion.siblings import products_of
+from tessera.rewrite.rules.algebra import dtype
 from tessera.scheduling.families.decomposition import DecomposableCall, Decomposition, Function, Parts, Steps, Workspace
 
 PARTS: Final = "split_k"

@@ -9,8 +9,8 @@ from xdsl.ir import SSAValue
 
 from tessera.dtypes import fp32, tf32
 from tessera.errors import ScheduleError
-from tessera.ir import tile
-from tessera.ir.divisors import divisors_attribute
+from tessera.ir.tile import operations as tile
+from tessera.ir.tile.divisors import divisors_attribute
 from tessera.scheduling.families.product.gpu.operands import multiplied, stored
 from tessera.scheduling.families.product.gpu.problem import knob, number
 from tessera.scheduling.language.expression import Value

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.scheduling.families.decomposition import (
     Array,
     DecomposableCall,

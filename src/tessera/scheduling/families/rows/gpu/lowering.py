@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
 from tessera.errors import ScheduleError
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.scheduling.families.rows.lowering import identity, lower_map_reduce
 from tessera.scheduling.language.expression import Value, post_order
 from tessera.scheduling.language.schedule import Schedule

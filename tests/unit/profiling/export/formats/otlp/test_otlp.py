@@ -15,11 +15,11 @@ import numpy
 import pytest
 
 from tessera import profile
-from tessera.distribution import installing
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.export.formats.otlp import delivery, encoding
 from tessera.profiling.export.formats.otlp.exporter import OtlpExporter
 from tessera.profiling.trace.table import Trace, frame
+from tessera.system.distribution import installing
 from tests.hostile.users import as_user, needs_root
 from tests.unit.profiling.export.formats.otlp.collectors import GrpcCollector, HttpCollector
 from tests.unit.profiling.support import run, two_step_plan

@@ -1,0 +1,1 @@
+"""What `dist` offers beyond tensors and layouts: pipelines, checkpoints, torch's tensors on meshes, experts."""

@@ -1,0 +1,60 @@
+"""How ATen operators are taken apart before they are mapped: torch's own tables, but for what has a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+
+from tessera.integrations.torch.graphs import foreach
+from tessera.integrations.torch.graphs.operators import max_pool2d_backward
+from tessera.integrations.torch.mapping import MAPPING
+
+aten = torch.ops.aten
+
+FURTHER = (
+    aten.elu,
+    aten.elu_backward,
+    aten.gelu_backward,
+    aten.grid_sampler_2d,
+    aten.hardswish_backward,
+    aten.index_copy,
+    aten.linalg_vector_norm,
+    aten.mse_loss,
+    aten.mse_loss_backward,
+    aten.native_batch_norm_backward,
+    aten.native_dropout,
+    aten.native_group_norm_backward,
+    aten.native_layer_norm_backward,
+    aten.nll_loss2d_backward,
+    aten.nll_loss2d_forward,
+    aten.nll_loss_backward,
+    aten.nll_loss_forward,
+    aten.silu_backward,
+    aten.smooth_l1_loss_backward,
+    aten.upsample_bicubic2d,
+    aten.upsample_bilinear2d,
+)
+"""What is taken apart beside the operators that torch takes apart into its core."""
+
+
+def _max_pool2d_backward(
+    grad: torch.Tensor, x: torch.Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any, _: Any
+) -> torch.Tensor:
+    result: torch.Tensor = max_pool2d_backward(grad, x, kernel, stride or kernel, padding, dilation, ceil_mode)
+    return result
+
+
+@cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """The function that takes an operator apart, by overload."""
+    found: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
+    found.update(get_decompositions(FURTHER))
+    found.update(foreach.decompositions())
+    for target in MAPPING:
+        found.pop(target, None)
+    found[aten.max_pool2d_with_indices_backward.default] = _max_pool2d_backward
+    return found

@@ -1,0 +1,139 @@
+"""What the body of an operator says about parts: whether results of parts of a reduced axis are reduced to the result,
+and whether a sum of operands gives the sum of results.
+
+A body is run once with values that only know what became of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+from tessera.dtypes import DType, accumulator, bool_, int64
+from tessera.ir.anchors.anchor import ADD
+from tessera.ops.record import Operator
+
+Kind: TypeAlias = Literal["literal", "given", "linear", "other"]
+"""A literal; a value that does not depend on the operands in question; a linear function of them; or another one."""
+
+
+class _Value:
+    """An abstract value; `reduced` says that a reduction made it."""
+
+    __slots__ = ("dtype", "kind", "number", "reduced")
+
+    def __init__(self, dtype: DType, kind: Kind, number: float = 0, reduced: bool = False) -> None:
+        self.dtype = dtype
+        self.kind = kind
+        self.number = number
+        self.reduced = reduced
+
+
+class _Abstract:
+    """An emitter whose values know whether they are linear in some operands."""
+
+    def constant(self, value: float | int | bool, like: _Value | DType, /) -> _Value:
+        return _Value(like.dtype if isinstance(like, _Value) else like, "literal", value)
+
+    def add(self, a: _Value, b: _Value, /) -> _Value:
+        both = _is_linear(a) and _is_linear(b)
+        return _Value(a.dtype, "linear" if both and "linear" in (a.kind, b.kind) else _plain(a, b))
+
+    sub = add
+
+    def neg(self, a: _Value, /) -> _Value:
+        return _Value(a.dtype, a.kind if a.kind == "linear" else _plain(a))
+
+    def mul(self, a: _Value, b: _Value, /) -> _Value:
+        for value, factor in ((a, b), (b, a)):
+            if value.kind == "linear" and (factor.kind == "given" or _scales_exactly(factor)):
+                return _Value(a.dtype, "linear")
+        return _Value(a.dtype, _plain(a, b))
+
+    def contract(self, a: _Value, b: _Value, /) -> _Value:
+        kinds = {a.kind, b.kind}
+        kind: Kind = "linear" if kinds == {"linear", "given"} else _plain(a, b)
+        return _Value(accumulator(a.dtype), kind, reduced=True)
+
+    convolve = contract
+
+    def reduce(self, kind: str, a: _Value, /) -> _Value:
+        return _Value(a.dtype, "linear" if kind == ADD and a.kind == "linear" else _plain(a), reduced=True)
+
+    def select(self, condition: _Value, a: _Value, b: _Value, /) -> _Value:
+        both = condition.kind == "given" and _is_linear(a) and _is_linear(b)
+        return _Value(a.dtype, "linear" if both and "linear" in (a.kind, b.kind) else _plain(condition, a, b))
+
+    def cast(self, a: _Value, dtype: DType, /) -> _Value:
+        wider = a.dtype is dtype or (a.dtype.kind == dtype.kind == "float" and a.dtype.itemsize < dtype.itemsize)
+        return _Value(dtype, "linear" if wider and a.kind == "linear" else _plain(a), reduced=a.reduced and wider)
+
+    def compare(self, kind: str, a: _Value, b: _Value, /) -> _Value:
+        return _Value(bool_, _plain(a, b))
+
+    def extent(self, a: _Value, /) -> _Value:
+        return _Value(a.dtype, "other")
+
+    def position(self) -> _Value:
+        return _Value(int64, "other")
+
+    def attend(self, q: _Value, k: _Value, v: _Value, scale: _Value, mask: _Value | None, causal: bool, /) -> _Value:
+        values = (q, k, scale) if mask is None else (q, k, scale, mask)
+        kind: Kind = "linear" if v.kind == "linear" and _plain(*values) == "given" else _plain(*values, v)
+        return _Value(accumulator(q.dtype), kind)
+
+    def __getattr__(self, name: str) -> Any:
+        """All other operations: functions of their operands that are not linear."""
+        return _other
+
+
+def _other(*values: _Value, **options: object) -> _Value:
+    return _Value(values[0].dtype, _plain(*values))
+
+
+def _plain(*values: _Value) -> Kind:
+    """Of a function that is not linear: it depends on the operands in question if one of its own does."""
+    return "given" if all(value.kind in ("literal", "given") for value in values) else "other"
+
+
+def _is_linear(value: _Value) -> bool:
+    return value.kind == "linear" or (value.kind == "literal" and value.number == 0)
+
+
+def _scales_exactly(value: _Value) -> bool:
+    """Whether a literal is a power of two, by which the parts of a sum may be multiplied without rounding."""
+    return value.kind == "literal" and value.number != 0 and math.frexp(abs(value.number))[0] == 0.5
+
+
+def _run(
+    operator: Operator, attributes: Sequence[Any], dtypes: Sequence[DType], kinds: Sequence[Kind]
+) -> _Value | None:
+    values = [_Value(dtype, kind) for dtype, kind in zip(dtypes, kinds, strict=True)]
+    named = dict(zip(operator.attribute_names, attributes, strict=True))
+    result = operator.body(_Abstract(), *values, **named)
+    return result if isinstance(result, _Value) else None
+
+
+@lru_cache(maxsize=1 << 12)
+def combines(operator: Operator, attributes: tuple[Any, ...], dtypes: tuple[DType, ...]) -> bool:
+    """Whether the results of parts of an axis that is reduced, reduced again, are the operator's result: the last thing
+    that its body does is to reduce.
+    """
+    kinds: list[Kind] = ["given"] * len(dtypes)
+    made = _run(operator, attributes, dtypes, kinds)
+    return made is not None and made.reduced
+
+
+@lru_cache(maxsize=1 << 12)
+def passes_sums(
+    operator: Operator, attributes: tuple[Any, ...], dtypes: tuple[DType, ...], pending: frozenset[int]
+) -> bool:
+    """Whether the operator over parts of these operands gives parts of its result: it is linear in them together."""
+    made = _run(operator, attributes, dtypes, [_kind_of(place, pending) for place in range(len(dtypes))])
+    return made is not None and made.kind == "linear"
+
+
+def _kind_of(place: int, pending: Collection[int]) -> Kind:
+    return "linear" if place in pending else "given"

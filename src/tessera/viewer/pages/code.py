@@ -1,0 +1,124 @@
+"""The code of kernels: what the trace holds of them, and texts that another process makes again from their plans.
+
+The compiler loads torch and LLVM, and plans come from files: it works in a process of its own, for a limited time.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from typing import Any, Final
+
+import polars
+from polars import col
+
+from tessera.errors import ArgumentError, ProfileError
+from tessera.profiling.analyses import kernels
+from tessera.profiling.analyses.presentation.result import work
+from tessera.profiling.trace.table import Trace
+from tessera.viewer.pages.scope import Parameters
+from tessera.viewer.runs import Run
+
+MOST_PROGRAMS: Final = 50
+"""Kernels whose code is offered: those that take most time."""
+LIMIT_S: Final = 40.0
+"""Of which torch's import takes three, and many where other programs want the cores."""
+_COMPILER: Final = "tessera.compiler.explain.code"
+_LONGEST_STACK: Final = 4000
+
+
+def programs(run: Run, _: Parameters) -> dict[str, Any]:
+    """The kernels with code of their own, a row for each name, dtype, work and schedule, what takes most time first:
+    what ran and how long, the Python stack that made the first of them, and whether the trace says what it computes.
+    """
+    return run.answer("programs", _programs)
+
+
+def _programs(trace: Trace) -> dict[str, Any]:
+    plans = trace.metadata.get("plans") or {}
+    keys = {
+        "kernel": kernels.NAME.cast(polars.String).fill_null(""),
+        "dtype": col("dtype").cast(polars.String).fill_null(""),
+        "schedule": col("schedule").cast(polars.String).fill_null(""),
+        "flops": col("flops"),
+        "bytes": col("bytes"),
+    }
+    found = (
+        kernels.kernels(trace)
+        .group_by([each.alias(name) for name, each in keys.items()])
+        .agg(
+            col("stack").cast(polars.String).drop_nulls().first().str.slice(0, _LONGEST_STACK),
+            col("operator").cast(polars.String).first().fill_null("").alias("label"),
+            plan=col("plan_id").first(),
+            step=col("step_id").first(),
+            calls=polars.len(),
+            total_ms=col("dur_ns").sum() / 1e6,
+            median_us=col("dur_ns").median() / 1e3,
+        )
+        .sort("total_ms", *keys, descending=[True, *[False] * len(keys)])
+        .collect()
+    )
+    rows = [
+        {**row, "work": work(row["flops"], row["bytes"]), "known": str(row["plan"]) in plans}
+        for row in found.head(MOST_PROGRAMS).iter_rows(named=True)
+    ]
+    return {"programs": rows, "total": len(found)}
+
+
+def code(run: Run, asked: Parameters) -> dict[str, Any]:
+    """The texts of one of `programs`, by its number in the list: `texts` by level, `target`, `version`, `estimate`, and
+    `recorded` by and on what; or `reason`, why there are none.
+    """
+    number, rows = asked.get("program", ""), programs(run, {})["programs"]
+    if not number.isdecimal() or int(number) >= len(rows):
+        raise ArgumentError(f"program={number!r}", hints=[f"a whole number below {len(rows)}"])
+    (found,) = codes(run, [int(number)])
+    return found
+
+
+def codes(run: Run, numbers: list[int]) -> list[dict[str, Any]]:
+    """The same of several, which one process makes."""
+    rows, metadata = programs(run, {})["programs"], run.trace().metadata
+    wanted = [number for number in numbers if rows[number]["known"] and not run.knows(("code", number))]
+    made = dict(zip(wanted, _made([_question(rows[number], metadata) for number in wanted]), strict=True))
+    name = (metadata.get("target") or {}).get("name")
+    answers = []
+    for number in numbers:
+        untold = {"reason": "the trace does not say what this kernel computes: it is none of Tessera's plans"}
+        told = made.get(number, untold)
+        answers.append(run.answer(("code", number), functools.partial(_recorded_on, name, told)))
+    return answers
+
+
+def _recorded_on(name: str | None, told: dict[str, Any], _: Trace) -> dict[str, Any]:
+    return {**told, "recorded": name}
+
+
+def _question(row: dict[str, Any], metadata: Any) -> dict[str, Any]:
+    expression = metadata["plans"][str(row["plan"])]
+    return {"expression": expression, **{name: row[name] for name in ("step", "label", "schedule")}}
+
+
+def _made(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if not questions:
+        return []
+    limit = LIMIT_S + len(questions)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", _COMPILER],
+            input="".join(json.dumps(each) + "\n" for each in questions),
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return [{"reason": f"the compiler has not made it again within {limit:.0f} s"} for _ in questions]
+    except OSError as error:
+        raise ProfileError(f"the compiler cannot be started: {error.strerror or error}") from error
+    lines = done.stdout.splitlines()
+    said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    ended = {"reason": f"the compiler has ended: {said[:400]}"}
+    return [json.loads(line) for line in lines] + [ended] * (len(questions) - len(lines))

@@ -1,0 +1,98 @@
+"""One row of the table of kernels in full: how its calls spread, over time, and what is known of the first of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import numpy
+import polars
+from polars import col
+
+from tessera.errors import ArgumentError
+from tessera.profiling.analyses import kernels, operations
+from tessera.profiling.trace.table import Trace
+from tessera.viewer.pages.scope import Parameters, narrowed, seen
+from tessera.viewer.pages.tables import plain
+from tessera.viewer.runs import Run
+
+MOST_ROWS: Final = 20
+"""Rows, the first ones, of which a report in one file tells this."""
+BINS: Final = 24
+MOST_CALLS: Final = 400
+_FACTS: Final = ("shapes", "fused", "rewrites", "region", "stack", "traffic", "plan_id", "step_id")
+
+
+def kernel(run: Run, asked: Parameters) -> dict[str, Any]:
+    """Of a `row` of `answers.kernel_table` for the same window, region and rank: `bins`, how many calls took how long,
+    as [from, to (microseconds), calls]; `calls` over time, as [instant (nanoseconds), microseconds], the slowest of
+    each few where there are many; `facts` of the first call; and `tune`, the call that tunes it where shapes are known.
+
+    Raises ArgumentError for a row that there is not.
+    """
+    text = asked.get("row", "")
+    if not text.isdecimal() or int(text) >= operations.MOST_ROWS:
+        raise ArgumentError(f"row={text!r}", hints=["the number of a kernel of its own"])
+    told = run.answer(("kernel", text, seen(asked)), lambda trace: _told(narrowed(trace, asked), [int(text)]))
+    if not told:
+        raise ArgumentError(f"row={text}", hints=["the number of a kernel of its own"])
+    return told[0]
+
+
+def first_kernels(run: Run) -> list[dict[str, Any]]:
+    """The same of the first `MOST_ROWS` rows of the whole run, at once."""
+    return run.answer("kernels told", lambda trace: _told(trace, list(range(MOST_ROWS))))
+
+
+def _told(trace: Trace, rows: list[int]) -> list[dict[str, Any]]:
+    keys = list(operations.KEYS)
+    found = (
+        operations.works(trace)
+        .with_row_index("row")
+        .filter(col("row").is_in(rows) & (col("row") < operations.MOST_ROWS))
+    )
+    own = found.select("row", *keys).lazy()
+    facts = {name: col(name).alias(f"of {name}") for name in _FACTS}
+    named = kernels.kernels(trace).select("start_ns", "dur_ns", *facts.values(), **operations.KEYS)
+    of_rows = named.join(own, on=keys, nulls_equal=True)
+    calls = of_rows.select("row", "start_ns", taken=col("dur_ns") / 1e3).collect(engine="streaming")
+    firsts = of_rows.group_by("row").agg(col(f"of {name}").drop_nulls().first().alias(name) for name in _FACTS)
+    known = {row["row"]: row for row in firsts.collect(engine="streaming").iter_rows(named=True)}
+    told = []
+    for key in found.iter_rows(named=True):
+        its = calls.filter(col("row") == key["row"]).drop("row").sort("start_ns")
+        about = dict(zip(_FACTS, plain([known[key["row"]][name] for name in _FACTS]), strict=True))
+        told.append(
+            {
+                "bins": _bins(its["taken"]),
+                "calls": _over_time(its),
+                "facts": {name: value for name, value in about.items() if value not in (None, "")},
+                "tune": _tuning(key, about),
+            }
+        )
+    return told
+
+
+def _bins(taken: polars.Series) -> list[tuple[float, float, int]]:
+    """Bins of equal ratio from the shortest to the longest."""
+    low, high = float(taken.min()), float(taken.max())  # type: ignore[arg-type]
+    if low == high:
+        return [(low, high, len(taken))]
+    counts, edges = numpy.histogram(taken.to_numpy(), numpy.geomspace(low, high * (1 + 1e-9), BINS + 1))
+    return [(float(a), float(b), int(count)) for a, b, count in zip(edges, edges[1:], counts, strict=False)]
+
+
+def _over_time(calls: polars.DataFrame) -> list[list[float]]:
+    step = -(-len(calls) // MOST_CALLS)
+    groups = calls.group_by(polars.int_range(polars.len()) // step, maintain_order=True)
+    slowest = groups.agg(polars.all().sort_by("taken").last()) if step > 1 else calls
+    return [[at, taken] for at, taken in slowest.select("start_ns", "taken").iter_rows()]
+
+
+def _tuning(key: dict[str, Any], facts: dict[str, Any]) -> str | None:
+    """The call of `autotune` for a kernel of one operator whose shapes are known."""
+    name = key["kernel"] or ""
+    if not facts["shapes"] or not name.isidentifier() or facts["fused"] not in (None, "", name):
+        return None
+    shapes = [tuple(shape) for shape in json.loads(facts["shapes"])]
+    return f'autotune("{name}", shapes={shapes}, dtype="{key["dtype"] or "fp32"}")'
