@@ -28,7 +28,7 @@ from tessera.sharding.exchange.groups import Waiting, begun, begun_together, unp
 from tessera.sharding.exchange.order import collective_order
 from tessera.sharding.partitioning.chunking import chunked
 from tessera.sharding.partitioning.partition import partition
-from tessera.sharding.partitioning.program import Compute, Joined, Literal, LocalProgram, Piece, Read, Regard, ShardMove
+from tessera.sharding.partitioning.program import Chunk, Compute, Joined, Literal, LocalProgram, Read, Regard, ShardMove
 from tessera.sharding.partitioning.redistribution import MeshStep
 from tessera.sharding.partitioning.rules import result_attributes
 from tessera.sharding.partitioning.schedule import Evaluate, OverlapLimits, Start, schedule_of
@@ -152,7 +152,7 @@ class _Run:
                 assert nodes[number].structure.shape == shape, (instruction, nodes[number], shape)
             elif isinstance(instruction, Regard):
                 nodes[number] = nodes[instruction.operand]
-            elif isinstance(instruction, Piece):
+            elif isinstance(instruction, Chunk):
                 nodes[number] = _piece(nodes[instruction.operand], instruction)
             elif isinstance(instruction, Joined):
                 nodes[number] = _joined([nodes[each] for each in instruction.operands], instruction)
@@ -225,7 +225,7 @@ def _kept(node: Node, step: MeshStep, shape: Shape, coordinates: Coordinates) ->
     return views.indexed(node, tuple(slice(*pair) for pair in zip(starts, ends, strict=True)))
 
 
-def _piece(node: Node, piece: Piece) -> Any:
+def _piece(node: Node, piece: Chunk) -> Any:
     length = node.structure.shape[piece.dim] // piece.count
     return views.part(node, piece.dim, piece.index * length, length)
 

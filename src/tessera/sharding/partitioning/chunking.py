@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from tessera.lazy.layouts import Shape
 from tessera.sharding.partitioning.program import (
+    Chunk,
     Compute,
     Joined,
     LocalProgram,
-    Piece,
     Regard,
     ShardedValue,
     ShardMove,
@@ -201,7 +201,7 @@ class _Chunking:
     def _piece(self, number: int, dim: int, index: int) -> int:
         value = self._new.values[number]
         smaller = replace(value, shape=_divided(value.shape, dim, self._count))
-        return self._new.add(Piece(number, dim, index, self._count), smaller)
+        return self._new.add(Chunk(number, dim, index, self._count), smaller)
 
     def _moved(self, move: ShardMove, operand: int, value: ShardedValue) -> int:
         step = replace(move.step, nbytes=move.step.nbytes // self._count)

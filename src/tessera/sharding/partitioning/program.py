@@ -75,7 +75,7 @@ class Regard:
 
 
 @dataclass(frozen=True)
-class Piece:
+class Chunk:
     """One of `count` equal parts along a dimension of what each device has."""
 
     operand: int
@@ -93,7 +93,7 @@ class Joined:
     blocks: int
 
 
-Instruction = Read | Literal | Compute | ShardMove | Regard | Piece | Joined
+Instruction = Read | Literal | Compute | ShardMove | Regard | Chunk | Joined
 
 
 def operands_of(instruction: Instruction) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ def operands_of(instruction: Instruction) -> tuple[int, ...]:
     match instruction:
         case Compute() | Joined():
             return instruction.operands
-        case ShardMove() | Regard() | Piece():
+        case ShardMove() | Regard() | Chunk():
             return (instruction.operand,)
     return ()
 
@@ -162,7 +162,7 @@ def _text(instruction: Instruction) -> str:
             return f"{step} %{operand}{moved}: {instruction.reason}"
         case Regard(operand):
             return f"%{operand} as it lies"
-        case Piece(operand, dim, index, count):
+        case Chunk(operand, dim, index, count):
             return f"piece {index} of {count} of %{operand} along {dim}"
         case Joined(operands, dim):
             return f"{', '.join(f'%{place}' for place in operands)}, joined along {dim}"
