@@ -20,9 +20,19 @@ from typing import get_args, overload
 import torch
 
 from tessera import op
+from tessera.doors.collectives import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    axis_index,
+    broadcast,
+    permute,
+    reduce_scatter,
+)
 from tessera.doors.mesh.checkpoints import load, save
 from tessera.doors.mesh.dtensors import from_dtensor, to_dtensor
 from tessera.doors.mesh.pipelines import MicrobatchReduction, Pipeline, scheduled
+from tessera.doors.mesh.shard_map import shard_map
 from tessera.dtypes import SUPPORTED, dtype_of
 from tessera.errors import ArgumentError, DTypeError, MeshError
 from tessera.handle import Tensor
@@ -54,15 +64,23 @@ __all__ = [
     "ShardSpec",
     "StepPlan",
     "Transformer",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "axis_index",
+    "broadcast",
     "communication",
     "constrain",
     "distribute",
     "from_dtensor",
     "from_local",
     "load",
+    "permute",
     "pipeline",
     "plan",
+    "reduce_scatter",
     "save",
+    "shard_map",
     "tensor",
     "to_dtensor",
 ]

@@ -222,10 +222,11 @@ class Drawer:
             self.case.rounding = max(self.case.rounding, torch.finfo(made.dtype).eps)
 
 
-_NOT_DRAWN: Final = frozenset({"constrain", "pin", "checked_index", "refit"})
+_NOT_DRAWN: Final = frozenset({"constrain", "across", "shard_map", "pin", "checked_index", "refit"})
 _COMMON: Final = (
     "add", "sub", "mul", "maximum", "neg", "relu", "where", "matmul", "matmul", "gemm", "sum", "sum", "max", "mean",
     "reshape", "reshape", "transpose", "broadcast_to", "slice", "concat", "pad", "cast", "conv2d", "softmax",
+    "flash_attention", "flash_attention",
 )  # fmt: skip
 
 

@@ -173,8 +173,8 @@ def _scatter_add(draw: Draw, record: Operator, dtype: DType) -> Case:
     return Case(tensor, _magnitude(record, (x, index, source), axis=axis))
 
 
-def _constrained(draw: Draw, record: Operator, dtype: DType) -> Case:
-    return Case(call("constrain", as_node(_matrix(draw, dtype))))
+def _of_meshes(draw: Draw, record: Operator, dtype: DType) -> Case:
+    return Case(call(record.name, as_node(_matrix(draw, dtype))))
 
 
 def _saved_attention(draw: Draw, record: Operator, dtype: DType) -> Case:
@@ -212,6 +212,8 @@ LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
     "put": _put,
     "gather": _gather,
     "scatter_add": _scatter_add,
-    "constrain": _constrained,
+    "constrain": _of_meshes,
+    "across": _of_meshes,
+    "shard_map": _of_meshes,
     **dict.fromkeys((*FORWARD, *BACKWARD), _saved_attention),
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
 from functools import partial
 
 from tessera.compiler import pipeline
 from tessera.compiler.tune.warming import running
-from tessera.errors import ArgumentError, DeviceError
-from tessera.lazy.devices import CPU, is_cpu_memory
+from tessera.errors import ArgumentError, DeviceError, user_location
+from tessera.lazy.devices import CPU, is_cpu_memory, is_mesh
 from tessera.lazy.evaluation import refuse_mutated
 from tessera.lazy.leaves.export import memory_of
 from tessera.lazy.leaves.leaf import Leaf, Placeholder
@@ -21,6 +22,8 @@ from tessera.lazy.structures.structure import Plan, Structure
 from tessera.runtime.plans.plan import BoundPlan
 from tessera.runtime.streams.operations import Operation
 from tessera.runtime.streams.stream import StreamCore, core_of, cores
+from tessera.sharding.exchange.order import collective_order
+from tessera.sharding.tensors.shards import shards_of
 
 
 def issue(nodes: Sequence[Node], stream: object) -> None:
@@ -46,9 +49,19 @@ def issue(nodes: Sequence[Node], stream: object) -> None:
         operation.promises = list(promises.values())
         return results
 
-    core.enqueue(
-        _name(states[0][0]), partial(_fill, plan, leaves, results, _watch(core, leaves)), reads=leaves, results=promised
-    )
+    shards: list[Leaf] = []
+    if is_mesh(structure.device):
+        shards = [shard for leaf in leaves if leaf.structure.layout is not None for shard in shards_of(leaf).held]
+        refuse_mutated(shards)
+    name, fill = _name(states[0][0]), partial(_fill, plan, leaves, results, _watch(core, [*leaves, *shards]))
+    if is_mesh(structure.device):
+        fill = partial(copy_context().run, fill)  # what holds at the call of `dist.communication`
+        reads = [*leaves, *shards]
+        collective_order.enqueue(
+            lambda after: core.enqueue(name, fill, reads=reads, results=promised, after=after, place=user_location())
+        )
+    else:
+        core.enqueue(name, fill, reads=leaves, results=promised)
     for node, leaf in zip(pending, results, strict=True):
         node.store(leaf)
 
@@ -57,6 +70,11 @@ def issue_into(node: Node, target: Leaf, stream: object) -> None:
     """Enqueues the computation of a node into memory of the user, of the node's shape and dtype."""
     core = core_of(stream)
     structure, leaves = node.state
+    if is_mesh(structure.device):
+        raise DeviceError(
+            f"a tensor on {structure.device} is not written to memory of one device on a stream",
+            hints=["x.full() brings it together", "stream= without out= computes it where it lies"],
+        )
     _check(core, structure.device or CPU, leaves)
     plan = None if structure.is_leaf else _plan_of(structure)
     core.enqueue(
@@ -71,7 +89,7 @@ def _check(core: StreamCore, device: str, leaves: Sequence[Leaf]) -> None:
             hints=["pass stream= where the kernel is called"],
         )
     refuse_mutated(leaves)
-    if core.device != device:
+    if core.device != (CPU if is_mesh(device) else device):
         raise DeviceError(
             f"stream {core.name!r} is on {core.device}, and the operands are on {device}",
             hints=[f"stream.create(device={device!r}) makes a stream for them"],

@@ -10,11 +10,10 @@ from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.lazy.leaves.conversion import as_node
 from tessera.lazy.leaves.leaf import Leaf
-from tessera.lazy.node import joined, leaf_node
-from tessera.lazy.structures.building import apply
-from tessera.lazy.structures.structure import Occurrence
-from tessera.ops import OPERATORS
+from tessera.lazy.node import leaf_node
 from tessera.ops.algebra import filled
+from tessera.ops.reverse import by_leaves
+from tessera.sharding.regions.varying import as_varying
 from tessera.sharding.tensors.making import zeros_like
 
 
@@ -29,7 +28,7 @@ def pulled_back(outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotangents:
                 f"the gradient of a tensor of {output.dtype}", hints=["gradients are of floating-point tensors"]
             )
     seeds = [_cotangent(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True)]
-    by_leaf = _backward(outputs, seeds)
+    by_leaf = by_leaves(as_varying(outputs), seeds)
     parts = [by_leaf.get(leaf) for leaf in wanted]
     return [
         _zeros(tensor, leaf) if part is None else _laid_out(part, leaf)
@@ -77,49 +76,3 @@ def _cotangent(output: Tensor, cotangent: object) -> Tensor:
 
 def _in_dtype(tensor: Tensor, dtype: DType) -> Tensor:
     return tensor if tensor.dtype is dtype else tensor.to(dtype)
-
-
-def _backward(outputs: Sequence[Tensor], seeds: Sequence[Tensor]) -> dict[Leaf, Tensor]:
-    """Cotangents of all leaves that some outputs depend on, for a cotangent of each."""
-    structure, leaves = outputs[0].state if len(outputs) == 1 else joined(outputs)
-    order = structure.post_order()
-    tensors = _tensors(order, leaves)
-    cotangents: list[Tensor | None] = [None] * len(order)
-    roots = order[-1].operands if structure.kind == "tuple" else (len(order) - 1,)
-    for root, seed in zip(roots, seeds, strict=True):
-        present = cotangents[root]
-        cotangents[root] = seed if present is None else present + seed
-    for index in range(len(order) - 1, -1, -1):
-        arriving, (below, operands, _) = cotangents[index], order[index]
-        if arriving is None or below.operator is None:
-            continue
-        inputs = tuple(tensors[operand] for operand in operands)
-        rule = OPERATORS[below.operator.name].gradient
-        for operand, part in zip(
-            operands, rule(arriving, inputs, tensors[index], **below.named_attributes), strict=True
-        ):
-            if part is not None and tensors[operand].dtype.kind in ("float", "complex"):
-                present = cotangents[operand]
-                cotangents[operand] = cast(Tensor, part if present is None else present + part)
-    by_leaf: dict[Leaf, Tensor] = {}
-    for node, part in zip(order, cotangents, strict=True):
-        if node.leaf is not None and part is not None:
-            # A leaf may have several places: its own, and those that an inner gradient watched it in.
-            leaf = leaves[node.leaf]
-            by_leaf[leaf] = by_leaf[leaf] + part if leaf in by_leaf else part
-    return by_leaf
-
-
-def _tensors(order: Sequence[Occurrence], leaves: tuple[Leaf, ...]) -> list[Tensor]:
-    """The tensor of each occurrence; those of an expression share its structures."""
-    tensors: list[Tensor] = []
-    for structure, operands, leaf in order:
-        if leaf is not None:
-            tensors.append(Tensor((structure, (leaves[leaf],))))
-        elif structure.operator is None:
-            tensors.append(Tensor((structure, ())))
-        else:
-            operator = OPERATORS[structure.operator.name]
-            below = [tensors[operand] for operand in operands]
-            tensors.append(apply(operator, structure.attributes, below))
-    return tensors

@@ -8,7 +8,9 @@ every evaluation stops at it, at no cost to evaluations without one; see `evalua
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeAlias
 
 from tessera.lazy.leaves.leaf import Leaf
@@ -89,6 +91,28 @@ def is_guarded() -> bool:
     return guard is not None
 
 
+_ordered: Final = threading.local()
+
+
+@contextmanager
+def ordered() -> Iterator[None]:
+    """What this thread does in the block comes after all that it has to come after: `settle` asks the guard nothing.
+    For queued work, which must not wait for what is queued behind it. Writes to what it reads are looked for by who
+    queued it (`lazy/leaves/writes.py`), since those of work behind it are announced already.
+    """
+    _ordered.here = True
+    try:
+        yield
+    finally:
+        _ordered.here = False
+
+
+def is_ordered() -> bool:
+    """Whether this thread is in a block of `ordered`."""
+    here: bool = getattr(_ordered, "here", False)
+    return here
+
+
 def settle(reads: Sequence[Leaf], writes: Sequence[Leaf] = ()) -> None:
     """Returns when this thread may read and write the memory of these leaves: when what is queued and has to come
     before is done.
@@ -98,5 +122,5 @@ def settle(reads: Sequence[Leaf], writes: Sequence[Leaf] = ()) -> None:
     for leaf in reads:
         if type(leaf.owner) is Promise:
             leaf.owner.wait()
-    if guard is not None:
+    if guard is not None and not is_ordered():
         guard(reads, writes)

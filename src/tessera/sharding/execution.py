@@ -1,7 +1,7 @@
 """Running local programs: for each shard that this process holds, the kernels between two exchanges as one evaluation.
 
-A program is cut into levels: what depends on no exchange, what depends on one, and so on. All of a level that is still
-needed is evaluated together, then its exchanges run, in the order of the program, which is the same on every rank.
+What lies between two exchanges is evaluated together; `schedule.py` says where exchanges begin and where they are
+waited for, the same on every rank.
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ from tessera.lazy.leaves.export import to_torch
 from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import Node, constant_node, leaf_node
+from tessera.lazy.promise import ordered
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.building import apply
 from tessera.lazy.structures.structure import Structure
+from tessera.ops.algebra import filled
 from tessera.ops.layout import views
 from tessera.sharding.exchange import communication
-from tessera.sharding.exchange.groups import moved
-from tessera.sharding.partitioning.levels import levels_of
+from tessera.sharding.exchange.groups import Waiting, begun, begun_together, unpacked
+from tessera.sharding.exchange.order import collective_order
+from tessera.sharding.partitioning.chunking import chunked
 from tessera.sharding.partitioning.partition import partition
-from tessera.sharding.partitioning.program import Compute, Literal, Read, ShardMove
+from tessera.sharding.partitioning.program import Chunk, Compute, Joined, Literal, LocalProgram, Read, Regard, ShardMove
+from tessera.sharding.partitioning.redistribution import MeshStep
 from tessera.sharding.partitioning.rules import result_attributes
+from tessera.sharding.partitioning.schedule import Evaluate, OverlapLimits, Start, schedule_of
 from tessera.sharding.tensors.mesh import Mesh
 from tessera.sharding.tensors.shards import Shards, shards_of
 
@@ -44,8 +49,7 @@ class ShardedPlan:
 
     def __init__(self, structure: Structure) -> None:
         self.program = partition(structure)
-        self._levels = levels_of(self.program)
-        self._outputs: dict[tuple[int, int, tuple[Structure, ...]], list[Output]] = {}
+        self._runs: dict[OverlapLimits, _Run] = {}
 
     def run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         """Evaluates over `leaves`, and gives a leaf per root.
@@ -53,27 +57,61 @@ class ShardedPlan:
         Raises AbstractMeshError (E_MESH_ABSTRACT) on a mesh without ranks, MeshError (E_MESH) for tensors of two.
         """
         communication.check(self.program)
+        collective_order.wait()
+        return self._run(leaves)
+
+    def _run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
+        limits = communication.current().limits
+        run = self._runs.get(limits)
+        if run is None:
+            run = self._runs[limits] = _Run(chunked(self.program, limits.chunk), limits)
+        return run(leaves)
+
+    def reserve(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
+        """Leaves whose shards are on their way. Raises as `run` does."""
+        communication.check(self.program)
+        mesh = _mesh_of(leaves)
+        mesh.places  # noqa: B018 - raises where nobody computes
+        return tuple(
+            Shards(mesh, value.shape, value.dtype, value.layout, None).leaf()
+            for value in (self.program.values[root] for root in self.program.roots)
+        )
+
+    def fill(self, leaves: tuple[Leaf, ...], targets: tuple[Leaf, ...]) -> None:
+        """Computes what `reserve` gave, where everything comes after what it has to come after."""
+        with ordered():
+            results = self._run(leaves)
+        for target, result in zip(targets, results, strict=True):
+            shards_of(target).fill(shards_of(result).leaves())
+
+    def run_into(self, leaves: tuple[Leaf, ...], targets: tuple[Leaf, ...]) -> bool:
+        """False: shards are brought together for memory of a single device, and then copied."""
+        return False
+
+
+class _Run:
+    """A program in the order of a schedule."""
+
+    def __init__(self, program: LocalProgram, limits: OverlapLimits) -> None:
+        self.program = program
+        self.schedule = schedule_of(program, limits)
+        self._outputs: dict[tuple[int, int, tuple[Structure, ...]], list[Output]] = {}
+
+    def __call__(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         mesh = _mesh_of(leaves)
         slots: dict[int, Slots] = {place: {} for place in mesh.places}
         for number, instruction in enumerate(self.program.instructions):
             if isinstance(instruction, Read):
                 self._read(number, leaves[instruction.leaf], slots)
-        for level in range(len(self._levels)):
-            self._compute(level, mesh, slots)
-            self._exchange(level, mesh, slots)
+        under_way: dict[tuple[int, ...], Waiting] = {}
+        for index, step in enumerate(self.schedule):
+            if isinstance(step, Evaluate):
+                self._compute(index, step, slots)
+            elif isinstance(step, Start):
+                under_way[step.bucket] = self._start(step.bucket, mesh, slots)
+            else:
+                self._wait(step.bucket, under_way.pop(step.bucket), mesh, slots)
         return tuple(self._result(root, mesh, slots) for root in self.program.roots)
-
-    def reserve(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
-        """Raises MeshError (E_MESH): results of meshes are computed at once, not on a stream."""
-        raise MeshError("tensors on a mesh are not evaluated on a stream", hints=["leave stream= out"])
-
-    def fill(self, leaves: tuple[Leaf, ...], targets: tuple[Leaf, ...]) -> None:
-        """Raises MeshError (E_MESH), as `reserve` does."""
-        self.reserve(leaves)
-
-    def run_into(self, leaves: tuple[Leaf, ...], targets: tuple[Leaf, ...]) -> bool:
-        """False: shards are brought together for memory of a single device, and then copied."""
-        return False
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -83,29 +121,27 @@ class ShardedPlan:
         for place, held in slots.items():
             held[number] = own if shards is None else shards[place]
 
-    def _compute(self, level: int, mesh: Mesh, slots: dict[int, Slots]) -> None:
-        used, wanted = self._levels[level].used, self._levels[level].wanted
-        if not wanted:
-            return
+    def _compute(self, index: int, step: Evaluate, slots: dict[int, Slots]) -> None:
+        used = step.used
         for place, held in slots.items():
-            key = (level, place, tuple([held[number].structure for number in used]))
+            key = (index, place, tuple([held[number].structure for number in used]))
             outputs = self._outputs.get(key)
             if outputs is None:
-                outputs = self._outputs[key] = self._built(level, place, held)
+                outputs = self._outputs[key] = self._built(step, place, held)
             nodes = [Node((structure, tuple([held[each] for each in own]))) for _, structure, own in outputs]
             check_versions([held[number] for number in used])
             evaluate(nodes)
             for (number, _, _), node in zip(outputs, nodes, strict=True):
                 held[number] = node.leaves[0]
 
-    def _built(self, level: int, place: int, held: Slots) -> list[Output]:
-        """The expressions of a level on one device, over what is there."""
+    def _built(self, step: Evaluate, place: int, held: Slots) -> list[Output]:
+        """The expressions of a step on one device, over what is there."""
         program, coordinates = self.program, self.program.mesh.coordinates(place)
         # New leaves, since two values may be one leaf.
-        given = {number: Placeholder(held[number].structure) for number in self._levels[level].used}
+        given = {number: Placeholder(held[number].structure) for number in step.used}
         nodes = {number: leaf_node(leaf) for number, leaf in given.items()}
         numbers = {leaf: number for number, leaf in given.items()}
-        for number in self._levels[level].members:
+        for number in step.members:
             instruction, value = program.instructions[number], program.values[number]
             if isinstance(instruction, Literal):
                 nodes[number] = constant_node(instruction.structure)
@@ -114,20 +150,38 @@ class ShardedPlan:
                 shape = value.layout.local_shape(value.shape, coordinates)
                 nodes[number] = apply(instruction.operator, _local(instruction, shape), operands)
                 assert nodes[number].structure.shape == shape, (instruction, nodes[number], shape)
+            elif isinstance(instruction, Regard):
+                nodes[number] = nodes[instruction.operand]
+            elif isinstance(instruction, Chunk):
+                nodes[number] = _piece(nodes[instruction.operand], instruction)
+            elif isinstance(instruction, Joined):
+                nodes[number] = _joined([nodes[each] for each in instruction.operands], instruction)
             elif isinstance(instruction, ShardMove):
-                nodes[number] = _cut(nodes[instruction.operand], instruction, value.shape, coordinates)
+                nodes[number] = _kept(nodes[instruction.operand], instruction.step, value.shape, coordinates)
         return [
             (number, nodes[number].state[0], tuple([numbers[leaf] for leaf in nodes[number].state[1]]))
-            for number in self._levels[level].wanted
+            for number in step.wanted
         ]
 
-    def _exchange(self, level: int, mesh: Mesh, slots: dict[int, Slots]) -> None:
-        for number in self._levels[level].exchanges:
-            instruction = self.program.instructions[number]
-            assert isinstance(instruction, ShardMove)
-            parts = {place: to_torch(held[instruction.operand]).contiguous() for place, held in slots.items()}
-            for place, tensor in moved(mesh, instruction.step, self.program.values[number].shape, parts).items():
+    def _start(self, bucket: tuple[int, ...], mesh: Mesh, slots: dict[int, Slots]) -> Waiting:
+        moves, shapes = self._moves(bucket)
+        parts = [{place: to_torch(held[move.operand]).contiguous() for place, held in slots.items()} for move in moves]
+        if len(bucket) == 1:
+            return begun(mesh, moves[0].step, shapes[0], parts[0])
+        return begun_together(mesh, [move.step for move in moves], shapes, parts)
+
+    def _wait(self, bucket: tuple[int, ...], waiting: Waiting, mesh: Mesh, slots: dict[int, Slots]) -> None:
+        made = waiting()
+        moves, shapes = self._moves(bucket)
+        results = [made] if len(bucket) == 1 else unpacked(mesh, [move.step for move in moves], shapes, made)
+        for number, result in zip(bucket, results, strict=True):
+            for place, tensor in result.items():
                 slots[place][number] = from_torch(tensor)
+
+    def _moves(self, bucket: tuple[int, ...]) -> tuple[list[ShardMove], list[Shape]]:
+        instructions = [self.program.instructions[number] for number in bucket]
+        moves = [each for each in instructions if isinstance(each, ShardMove)]
+        return moves, [self.program.values[number].shape for number in bucket]
 
     def _result(self, root: int, mesh: Mesh, slots: dict[int, Slots]) -> Leaf:
         value = self.program.values[root]
@@ -160,10 +214,28 @@ def _local(instruction: Compute, shape: Shape) -> tuple[Any, ...]:
     return tuple([shape if name in repeated else value for name, value in named])
 
 
-def _cut(node: Node, move: ShardMove, shape: Shape, coordinates: Coordinates) -> Any:
-    """The part of what a device holds that the layout after a cut leaves it."""
-    before = move.step.source.region(shape, coordinates)
-    after = move.step.target.region(shape, coordinates)
+def _kept(node: Node, step: MeshStep, shape: Shape, coordinates: Coordinates) -> Any:
+    """The part of what a device holds that the layout after a cut leaves it; all or zeros where one device keeps it."""
+    if step.kind == "Keep":
+        return node if coordinates[step.axis] == step.by else filled(0, node)
+    before = step.source.region(shape, coordinates)
+    after = step.target.region(shape, coordinates)
     starts = [first - start for (start, _), (first, _) in zip(before, after, strict=True)]
     ends = [end - start for (start, _), (_, end) in zip(before, after, strict=True)]
     return views.indexed(node, tuple(slice(*pair) for pair in zip(starts, ends, strict=True)))
+
+
+def _piece(node: Node, piece: Chunk) -> Any:
+    length = node.structure.shape[piece.dim] // piece.count
+    return views.part(node, piece.dim, piece.index * length, length)
+
+
+def _joined(nodes: Sequence[Node], joined: Joined) -> Any:
+    dim, blocks = joined.dim, joined.blocks
+    if blocks == 1:
+        return views.concat(nodes, dim)
+    shape = nodes[0].structure.shape
+    length = shape[dim] // blocks
+    apart = [views.reshape(node, (*shape[:dim], blocks, length, *shape[dim + 1 :])) for node in nodes]
+    whole = (*shape[:dim], shape[dim] * len(nodes), *shape[dim + 1 :])
+    return views.reshape(views.concat(apart, dim + 1), whole)

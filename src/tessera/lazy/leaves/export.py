@@ -108,7 +108,9 @@ def _on_device(leaf: Leaf) -> torch.Tensor:
     over a mesh, a new tensor which its ranks bring together.
     """
     if is_mesh(leaf.device):
-        whole: torch.Tensor = leaf.owner.whole()
+        settle([leaf])
+        shards = leaf.owner.memory if isinstance(leaf.owner, Promise) else leaf.owner
+        whole: torch.Tensor = shards.whole()
         return whole
     dtype, shape = leaf.dtype.torch, leaf.shape
     made = torch.empty(0, dtype=dtype, device=torch_device(leaf.device))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _HEADINGS: Final = {
     "collective": "Collective",
+    "axis": "Axis",
     "bytes": "Bytes",
     "algorithm": "Algorithm",
     "ranks": "Ranks",
@@ -29,7 +30,10 @@ _HEADINGS: Final = {
     "bandwidth_gbps": "Bytes/time(GB/s)",
     "overlap_pct": "Overlap(%)",
     "exposed_ms": "Exposed(ms)",
+    "wait_us": "Wait(us)",
+    "wire_bytes": "Sent(bytes)",
     "skew_us": "Skew(us)",
+    "late_rank": "Late rank",
 }
 
 
@@ -37,7 +41,9 @@ def collectives(trace: Trace, min_bytes: int) -> Analysis:
     """Rows by time, over all ranks, of collectives of at least `min_bytes`.
 
     `overlap_pct` is the share of their time in which a kernel of their rank ran, `exposed_ms` the rest. `skew_us` is
-    the median time between the first and the last rank's arrival, where ranks can be compared.
+    the median time between the first and the last rank's arrival, where ranks can be compared; `late_rank` is the one
+    that came last by most time. `wait_us` is the median time for which a rank waited for the last one, `wire_bytes`
+    what a rank sent over the network, both where the collective itself tells.
     """
     if min_bytes < 0:
         raise ArgumentError(f"min_bytes={min_bytes!r}", hints=["bytes, 0 for all collectives"])
@@ -51,13 +57,13 @@ def collectives(trace: Trace, min_bytes: int) -> Analysis:
         notes=(*_smaller(found, events), *_notes(trace, events)),
         missing=_missing(trace, table),
         drawing=lambda figure, _: _draw(figure, cells(events)),
-        optional=("algorithm", "total_ms", "ranks", "bandwidth_gbps", "calls"),
+        optional=("late_rank", "wire_bytes", "axis", "algorithm", "total_ms", "ranks", "bandwidth_gbps", "calls"),
     )
 
 
 def by_kind(events: polars.DataFrame) -> polars.DataFrame:
-    """A row per type, bytes and algorithm of what `overlapped` gave, the one that takes most time first."""
-    keys = ["collective", "bytes", "algorithm"]
+    """A row per type, axis of a mesh, bytes and algorithm of what `overlapped` gave, most time first."""
+    keys = ["collective", "axis", "bytes", "algorithm"]
     known = col("covered_ns").null_count() == 0
     # One process alone moves nothing.
     moved = (col("bytes").null_count() == 0) & col("algorithm").first().ne_missing("identity")
@@ -71,6 +77,8 @@ def by_kind(events: polars.DataFrame) -> polars.DataFrame:
             polars.when(moved).then(col("bytes").sum() / col("dur_ns").sum()).alias("bandwidth_gbps"),
             polars.when(known).then(100 * col("covered_ns").sum() / col("dur_ns").sum()).alias("overlap_pct"),
             polars.when(known).then((col("dur_ns") - col("covered_ns")).sum() / 1e6).alias("exposed_ms"),
+            col("wait_us").median(),
+            col("wire_bytes").median(),
         )
         .join(_skew(events, keys), on=keys, how="left", nulls_equal=True)
         .sort("total_ms", *keys, descending=[True, *[False] * len(keys)], nulls_last=True)
@@ -79,8 +87,8 @@ def by_kind(events: polars.DataFrame) -> polars.DataFrame:
 
 
 def overlapped(trace: Trace) -> tuple[polars.DataFrame, dict[int, Span]]:
-    """A row per collective: rank, start_ns, end_ns, dur_ns, collective, bytes, algorithm, sequence, covered_ns. And by
-    rank, when its kernels ran.
+    """A row per collective: rank, start_ns, end_ns, dur_ns, collective, bytes, algorithm, axis, wait_us, wire_bytes,
+    sequence, covered_ns. And by rank, when its kernels ran.
 
     `covered_ns`, the time beside kernels, comes from the intervals of the rank's kernels; of a rank without kernels,
     from what the trace itself says, and it is null where that says nothing.
@@ -97,6 +105,9 @@ def overlapped(trace: Trace) -> tuple[polars.DataFrame, dict[int, Span]]:
             collective=polars.coalesce(col("collective_type").cast(polars.String), kernels.NAME),
             bytes=polars.coalesce("collective_bytes", "bytes"),
             algorithm=col("collective_algorithm").cast(polars.String),
+            axis=col("collective_axis").cast(polars.String),
+            wait_us="collective_wait_us",
+            wire_bytes="collective_wire_bytes",
             sequence=col("correlation") if numbered else polars.lit(None, polars.Int64),
             told_pct="collective_overlap_pct",
         )
@@ -111,12 +122,24 @@ def overlapped(trace: Trace) -> tuple[polars.DataFrame, dict[int, Span]]:
 
 
 def _skew(events: polars.DataFrame, keys: list[str]) -> polars.DataFrame:
-    """Per kind of collective, the median over its calls of the time between the first and the last arrival."""
+    """Per kind of collective, the median over its calls of the time between the first and the last arrival, and the
+    rank that others waited longest for.
+    """
     arrivals = events.filter(col("sequence").is_not_null()).group_by(*keys, "sequence")
     spread = arrivals.agg(
-        col("rank").n_unique().alias("ranks"), (col("start_ns").max() - col("start_ns").min()).alias("spread_ns")
+        col("rank").n_unique().alias("ranks"),
+        (col("start_ns").max() - col("start_ns").min()).alias("spread_ns"),
+        col("rank").sort_by("start_ns").last().alias("last"),
     )
-    return spread.filter(col("ranks") > 1).group_by(keys).agg((col("spread_ns").median() / 1e3).alias("skew_us"))
+    several = spread.filter(col("ranks") > 1)
+    late = (
+        several.group_by(*keys, "last").agg(col("spread_ns").sum()).sort("spread_ns", "last", descending=[True, False])
+    )
+    return (
+        several.group_by(keys)
+        .agg((col("spread_ns").median() / 1e3).alias("skew_us"))
+        .join(late.group_by(keys).agg(late_rank=col("last").first()), on=keys, nulls_equal=True)
+    )
 
 
 def arrivals(events: polars.DataFrame) -> polars.DataFrame:
@@ -136,7 +159,12 @@ def _missing(trace: Trace, table: polars.DataFrame) -> dict[str, str]:
     if len(table) and table["overlap_pct"].null_count() == len(table):
         reasons["overlap_pct"] = reasons["exposed_ms"] = "the trace has no kernels to compare with"
     if len(table) and table["skew_us"].null_count() == len(table):
-        reasons["skew_us"] = "needs numbered collectives of several ranks: give the folder with the traces of all"
+        reasons["skew_us"] = reasons["late_rank"] = (
+            "needs numbered collectives of several ranks: give the folder with the traces of all"
+        )
+    for name in ("axis", "wait_us", "wire_bytes"):
+        if len(table) and table[name].null_count() == len(table):
+            reasons[name] = trace.capability.get(f"collective_{name}", "no collective of this trace tells it")
     return reasons
 
 

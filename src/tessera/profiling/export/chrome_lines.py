@@ -41,6 +41,9 @@ FACTS: Final = (
     "collective_type",
     "collective_bytes",
     "collective_algorithm",
+    "collective_axis",
+    "collective_group_size",
+    "collective_transport",
     "throttle_reason",
 )
 """Columns that are the same for all slices of one number `k`; arguments are called as their columns."""
@@ -58,6 +61,9 @@ COUNTERS: Final = (
     "alu_util_pct",
     "cp_async_inflight",
     "memcpy_gbps",
+    "collective_wire_bytes",
+    "collective_wait_us",
+    "collective_transfer_us",
     "collective_overlap_pct",
     "power_w",
     "temp_c",

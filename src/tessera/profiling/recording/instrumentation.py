@@ -74,13 +74,13 @@ def counter(name: str, value: SupportsFloat, unit: str = "") -> None:
         each.counters.append(event)
 
 
-def note(kind: str, name: str, start_ns: int, **columns: Any) -> None:
-    """Notes, in every active session, an event that the calling thread began at `start_ns` and has just finished, with
-    further columns of `table.COLUMNS`.
+def note(kind: str, name: str, start_ns: int, end_ns: int | None = None, **columns: Any) -> None:
+    """Notes, in every active session, an event that the calling thread began at `start_ns` and has finished, now or at
+    `end_ns`, with further columns of `table.COLUMNS`. One of a `stream_name` stands on a track of its own.
     """
     if recordings:
         look(start_ns)
-        event = RecordedEvent(kind, name, start_ns, time.monotonic_ns(), threading.get_ident(), columns)
+        event = RecordedEvent(kind, name, start_ns, end_ns or time.monotonic_ns(), threading.get_ident(), columns)
         for each in list(recordings):
             each.events.append(event._replace(start_ns=max(start_ns, each.start_ns)))
 

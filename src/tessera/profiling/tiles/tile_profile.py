@@ -111,7 +111,8 @@ def rows_of(records: Iterable[Record], tiles: StepTiles, clock: ClockCost, ns_pe
             how = record.schedule, record.workers, record.rewrites, record.device, type(_tiles_of(record, tiles))
             alike.setdefault((what, how), []).append(record)
         elif record.kind == "collective":
-            alike.setdefault((record.collective_type, record.collective_bytes, record.stream_name), []).append(record)
+            which = record.collective_type, record.collective_axis
+            alike.setdefault((which, record.collective_bytes, record.stream_name), []).append(record)
     return tuple(
         _collective_row(each) if each[0].kind == "collective" else _kernel_row(each, tiles, clock, ns_per_tick)
         for each in alike.values()
@@ -127,7 +128,7 @@ def _collective_row(records: Sequence[Record]) -> TileRow:
     if bandwidth is None:
         unavailable["bandwidth_gbps"] = ALONE if alone else NO_TIME
     return TileRow(
-        label=f"{operator_name(operator)}[{'identity' if alone else 'world'}]",
+        label=f"{operator_name(operator)}[{first.collective_axis or ('identity' if alone else 'world')}]",
         operator=operator,
         kernel_name=first.kernel_name,
         calls=len(records),

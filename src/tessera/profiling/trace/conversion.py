@@ -150,6 +150,11 @@ def noted_events(events: Sequence[RecordedEvent], zero_ns: int, surroundings: Th
     threads = numpy.array([each.thread for each in events], numpy.int64)
     starts = numpy.array([each.start_ns for each in events], numpy.int64)
     told = {name for each in events for name in each.columns}
+    around = surroundings.columns(threads, starts)
+    for name in sorted(told & {"stream_id", "stream_name"}):
+        usual = around.get(name, [None] * len(events))
+        around[name] = [each.columns.get(name, other) for each, other in zip(events, list(usual), strict=True)]
+        told.remove(name)
     return given(
         {
             "kind": [each.kind for each in events],
@@ -157,7 +162,7 @@ def noted_events(events: Sequence[RecordedEvent], zero_ns: int, surroundings: Th
             "start_ns": starts - zero_ns,
             "dur_ns": [each.end_ns - each.start_ns for each in events],
             "thread_id": threads,
-            **surroundings.columns(threads, starts),
+            **around,
             **{name: [each.columns.get(name) for each in events] for name in COLUMNS if name in told},
         }
     )

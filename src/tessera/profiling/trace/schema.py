@@ -30,6 +30,10 @@ NO_SENSORS: Final = (
 NOT_A_COPY: Final = "the record is no copy"
 NOT_COLLECTIVE: Final = "the record is no collective"
 UNTOLD_ALGORITHM: Final = "torch.distributed does not tell what its backend chose"
+UNTOLD_AXIS: Final = "the collective is one of all ranks, not of an axis of a mesh"
+UNTOLD_ARRIVAL: Final = (
+    "only ranks that share memory see when each other comes; analyze.collectives compares their traces"
+)
 
 CAPABILITIES: Final[dict[str, str]] = {
     "sm_occupancy": NOT_OF_CPUS,
@@ -48,6 +52,12 @@ CAPABILITIES: Final[dict[str, str]] = {
     "collective_type": NOT_COLLECTIVE,
     "collective_bytes": NOT_COLLECTIVE,
     "collective_algorithm": f"{NOT_COLLECTIVE}, or {UNTOLD_ALGORITHM}",
+    "collective_axis": f"{NOT_COLLECTIVE}, or {UNTOLD_AXIS}",
+    "collective_group_size": NOT_COLLECTIVE,
+    "collective_transport": f"{NOT_COLLECTIVE}, or {UNTOLD_ALGORITHM}",
+    "collective_wire_bytes": f"{NOT_COLLECTIVE}, or {UNTOLD_ALGORITHM}",
+    "collective_wait_us": f"{NOT_COLLECTIVE}, or {UNTOLD_ARRIVAL}",
+    "collective_transfer_us": f"{NOT_COLLECTIVE}, or {UNTOLD_ARRIVAL}",
     "collective_overlap_pct": NOT_COLLECTIVE,
     "power_w": NO_SENSORS,
     "temp_c": NO_SENSORS,
@@ -56,10 +66,15 @@ CAPABILITIES: Final[dict[str, str]] = {
 """Why each portable counter is null in a record made on a CPU."""
 
 _NO_COPY: Final = "no copy ran while this was recorded; those of tessera.memcpy are recorded"
-_NO_COLLECTIVE: Final = "no collective ran while this was recorded; those of op.all_reduce are recorded"
+_NO_COLLECTIVE: Final = "no collective ran while this was recorded; those of op.all_reduce and of meshes are recorded"
 _OF_TRACES: Final = {NOT_A_COPY: _NO_COPY, NOT_COLLECTIVE: _NO_COLLECTIVE}
 TRACE_CAPABILITIES: Final = {name: _OF_TRACES.get(why, why) for name, why in CAPABILITIES.items()} | {
-    "collective_algorithm": f"{_NO_COLLECTIVE}, or {UNTOLD_ALGORITHM}"
+    "collective_algorithm": f"{_NO_COLLECTIVE}, or {UNTOLD_ALGORITHM}",
+    "collective_axis": f"{_NO_COLLECTIVE}, or {UNTOLD_AXIS}",
+    "collective_transport": f"{_NO_COLLECTIVE}, or {UNTOLD_ALGORITHM}",
+    "collective_wire_bytes": f"{_NO_COLLECTIVE}, or {UNTOLD_ALGORITHM}",
+    "collective_wait_us": f"{_NO_COLLECTIVE}, or {UNTOLD_ARRIVAL}",
+    "collective_transfer_us": f"{_NO_COLLECTIVE}, or {UNTOLD_ARRIVAL}",
 }
 """Why each is null in all records of a trace made on a CPU."""
 
@@ -117,6 +132,12 @@ class Record:
     collective_type: str | None = None
     collective_bytes: float | None = None
     collective_algorithm: str | None = None
+    collective_axis: str | None = None
+    collective_group_size: int | None = None
+    collective_transport: str | None = None
+    collective_wire_bytes: float | None = None
+    collective_wait_us: float | None = None
+    collective_transfer_us: float | None = None
     collective_overlap_pct: float | None = None
     power_w: float | None = None
     temp_c: float | None = None

@@ -137,8 +137,8 @@ def _pattern(structure: Structure) -> tuple[int, int, int]:
     """(span, run, pitch) of a buffer's bytes, as `Extent` has them; run and pitch are the span where the elements have
     no such pattern.
     """
-    if structure.kind == "scalar" or 0 in structure.shape:
-        return 0, 0, 0
+    if structure.kind == "scalar" or 0 in structure.shape or structure.layout is not None:
+        return 0, 0, 0  # shards, which a tensor of a mesh has, are leaves of their own
     itemsize = structure.dtype.itemsize
     steps = [(stride * itemsize, extent) for extent, stride in zip(structure.shape, structure.strides, strict=True)]
     span = itemsize + sum([step * (extent - 1) for step, extent in steps])

@@ -1,16 +1,14 @@
-"""Collectives of all ranks of the job, one after the other in the order of the program.
+"""Collectives of all ranks of the job, one after the other in the order of the program (`order.py`).
 
-Every rank has to issue the same collectives in the same order. A rank's streams run beside each other, so a collective
-comes after the one before it, whatever streams they are on. CPU memory goes through the job's communicator; memory of
-other devices through torch.distributed's default group.
+CPU memory goes through the job's communicator; memory of other devices through torch.distributed's default group.
 """
 
 from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -27,16 +25,14 @@ from tessera.profiling.recording import clock_sync, instrumentation
 from tessera.runtime.streams.operations import Operation
 from tessera.runtime.streams.stream import core_of
 from tessera.sharding.exchange.communicator import REDUCTIONS, Reduction
+from tessera.sharding.exchange.order import collective_order
 from tessera.sharding.job.joining import is_rank, join
-from tessera.system import forks
 
 __all__ = ["REDUCTIONS", "all_reduce", "all_reduce_on"]
 
 _CLOCKS_EVERY: Final = 8
 """Clocks are compared at the collectives whose number is a power of this."""
 
-_lock = forks.lock()
-_last: Operation | None = None
 _group: weakref.ref[dist.ProcessGroup] | None = None
 _issued = 0
 
@@ -46,9 +42,7 @@ def all_reduce(source: Leaf, reduction: Reduction) -> Leaf:
 
     Raises LibraryError (E_LIBRARY) for what a backend refuses, and the errors of jobs (E_RANK_LOST and its like).
     """
-    with _lock:
-        if _last is not None:
-            _last.wait()
+    with collective_order.now():
         if not is_rank():
             _identity(source)
             return source
@@ -60,15 +54,16 @@ def all_reduce_on(source: Leaf, reduction: Reduction, stream: object) -> Leaf:
     """As `all_reduce`, enqueued on a stream: gives a leaf whose value is on its way. What fails is raised where the
     value is read.
     """
-    global _last  # noqa: PLW0603 - the program has one order
     core = core_of(stream)
-    with _lock:
-        after = [] if _last is None else [_last]
-        if not is_rank():
-            _last = core.enqueue("all_reduce", lambda: _identity(source), reads=[source], after=after)
-            return source
-        with core.queue.entered():
-            result = _new_like(source)
+    if not is_rank():
+        collective_order.enqueue(
+            lambda after: core.enqueue("all_reduce", lambda: _identity(source), reads=[source], after=after)
+        )
+        return source
+    with core.queue.entered():
+        result = _new_like(source)
+
+    def enqueued(after: Sequence[Operation]) -> Operation:
         memory = memory_of(result)
         reduce = _reducer(source, reduction)
         watch = Watch((source,) if is_cpu_memory(source.device) else ())
@@ -84,8 +79,10 @@ def all_reduce_on(source: Leaf, reduction: Reduction, stream: object) -> Leaf:
             operation.promises = [promise]
             return [result]
 
-        _last = core.enqueue("all_reduce", run, reads=[source], results=promised, after=after)
-        return result
+        return core.enqueue("all_reduce", run, reads=[source], results=promised, after=after)
+
+    collective_order.enqueue(enqueued)
+    return result
 
 
 def _numbered() -> int:
@@ -117,9 +114,11 @@ def _reducer(source: Leaf, reduction: Reduction) -> Callable[[torch.Tensor], tor
     def run(memory: torch.Tensor) -> torch.Tensor:
         if job.size > 1 and _compares_clocks(number):
             _compare_clocks(is_one_host=len(job.local) == job.size)
-        start_ns = time.monotonic_ns()
-        result = everyone.all_reduce(memory.contiguous(), reduction)
-        _note(result.nbytes, start_ns, number, everyone.transport.algorithm(result.nbytes))
+        handle = everyone.start_all_reduce(memory.contiguous(), reduction)
+        result = handle.wait()
+        if handle.facts is not None:
+            facts = handle.facts
+            _note(result.nbytes, facts.start_ns, number, end_ns=facts.end_ns, **facts.columns(result.nbytes))
         return result
 
     return run
@@ -173,18 +172,19 @@ def _identity(source: Leaf) -> None:
     count = source.dtype.itemsize
     for extent in source.shape:
         count *= extent
-    _note(count, time.monotonic_ns(), None, "identity")
+    _note(count, time.monotonic_ns(), None, collective_algorithm="identity", collective_group_size=1)
 
 
-def _note(nbytes: int, start_ns: int, number: int | None, algorithm: str | None) -> None:
+def _note(nbytes: int, start_ns: int, number: int | None, end_ns: int | None = None, **columns: Any) -> None:
     instrumentation.note(
         "collective",
         "all_reduce",
         start_ns,
+        end_ns,
         operator="all_reduce",
         bytes=float(nbytes),
         correlation=number,
         collective_type="all_reduce",
         collective_bytes=float(nbytes),
-        collective_algorithm=algorithm,
+        **columns,
     )

@@ -2,42 +2,96 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
 
 from tessera.errors import ArgumentError, ImplicitCommunicationError
 from tessera.sharding.partitioning.program import LocalProgram
+from tessera.sharding.partitioning.schedule import USUAL, OverlapLimits
 
 Implicit: TypeAlias = Literal["allow", "error"]
 
-_implicit: Final[ContextVar[Implicit]] = ContextVar("implicit communication", default="allow")
-
 _MOST_SHOWN: Final = 5
+
+MOST_PIECES: Final = 64
+
+
+@dataclass(frozen=True)
+class CommunicationOptions:
+    """What holds in a context: see `communication`."""
+
+    implicit: Implicit = "allow"
+    limits: OverlapLimits = USUAL
+
+
+_USUAL: Final = CommunicationOptions()
+
+_options: Final[ContextVar[CommunicationOptions]] = ContextVar("communication", default=_USUAL)
+
+
+def current() -> CommunicationOptions:
+    """What holds here."""
+    return _options.get()
 
 
 @contextmanager
-def communication(*, implicit: Implicit = "allow") -> Iterator[None]:
-    """What expressions over tensors of a mesh may communicate while they are evaluated in this context.
+def communication(
+    *,
+    implicit: Implicit | None = None,
+    overlap: bool | None = None,
+    chunk: int | None = None,
+    bucket_bytes: int | None = None,
+) -> Iterator[None]:
+    """What expressions over tensors of a mesh may communicate while they are evaluated in this context, and how. What
+    is left out stays as it is around it. Every rank of a job says the same.
 
     With `implicit="error"` an expression is refused with ImplicitCommunicationError (E_LAYOUT_IMPLICIT) whose operands
     have to be brought together, or into another layout, where no `reshard` or `constrain` asks for it. Sums that the
-    algebra forms over devices, and cuts, which move nothing, are always allowed. Raises ArgumentError (E_ARGUMENT) for
-    another value.
+    algebra forms over devices, and cuts, which move nothing, are always allowed.
+
+    Exchanges begin as soon as there is something to send, and are waited for where it is read; with `overlap=False`
+    each is waited for at once. With `chunk=4` a product before a sum over devices, or behind a gather, is computed in 4
+    pieces, of which one travels while the next is computed; where devices cannot be given equal pieces it stays whole.
+    Sums of less than `bucket_bytes` travel together: so do the gradients of a step, bucket
+    by bucket, while the backward pass goes on. Sums over devices are the same bits in any case; the kernels of
+    smaller products may sum in another order.
+
+    Raises ArgumentError (E_ARGUMENT) for other values.
     """
-    if implicit not in get_args(Implicit):
+    if implicit not in (None, *get_args(Implicit)):
         raise ArgumentError(f"implicit={implicit!r}", hints=[f"one of {', '.join(get_args(Implicit))}"])
-    token = _implicit.set(implicit)
+    if bucket_bytes is not None and bucket_bytes < 0:
+        raise ArgumentError(f"bucket_bytes={bucket_bytes!r}", hints=["bytes; 0 sends every sum by itself"])
+    if chunk is not None and (isinstance(chunk, bool) or not 1 <= operator.index(chunk) <= MOST_PIECES):
+        raise ArgumentError(f"chunk={chunk!r}", hints=[f"pieces, 1 to {MOST_PIECES}"])
+    before = _options.get()
+    limits = replace(
+        before.limits,
+        chunk=before.limits.chunk if chunk is None else operator.index(chunk),
+        overlap=before.limits.overlap if overlap is None else bool(overlap),
+        bucket_bytes=before.limits.bucket_bytes if bucket_bytes is None else bucket_bytes,
+    )
+    with using(CommunicationOptions(implicit or before.implicit, limits)):
+        yield
+
+
+@contextmanager
+def using(options: CommunicationOptions) -> Iterator[None]:
+    """Has these hold in the context."""
+    token = _options.set(options)
     try:
         yield
     finally:
-        _implicit.reset(token)
+        _options.reset(token)
 
 
 def check(program: LocalProgram) -> None:
     """Raises ImplicitCommunicationError where a program moves what nobody asks for, and that is refused here."""
-    if _implicit.get() == "allow":
+    if current().implicit == "allow":
         return
     found = [move for move in program.moves if move.implicit]
     if not found:

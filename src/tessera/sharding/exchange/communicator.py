@@ -7,7 +7,7 @@ computes them in one process, for the tensors of all ranks at once, and every ot
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import torch
 
@@ -76,6 +76,76 @@ class Communicator(Protocol):
 
     def barrier(self) -> None:
         """Returns when every rank has called it."""
+
+
+class CollectiveFacts(NamedTuple):
+    """What records say of a collective: when it began and ended, by the monotonic clock; a number that it has on all
+    ranks; how many took part; how it went, by its bytes; what this rank sent over the network; and when the last rank
+    came, where that is known.
+    """
+
+    start_ns: int
+    end_ns: int
+    identity: int
+    size: int
+    transport: str
+    algorithm: Callable[[int], str]
+    sent_bytes: int
+    arrival_ns: int | None
+
+    @property
+    def wait_us(self) -> float | None:
+        """How long this rank had to wait for the last one to come."""
+        if self.arrival_ns is None:
+            return None
+        return min(max(self.arrival_ns - self.start_ns, 0), self.end_ns - self.start_ns) / 1e3
+
+    def columns(self, nbytes: int, *, is_whole_sum: bool = True) -> dict[str, Any]:
+        """The columns of a record of it, of an operand of so many bytes; all but all-reduces go in one step."""
+        wait_us, taken_us = self.wait_us, (self.end_ns - self.start_ns) / 1e3
+        return {
+            "collective_algorithm": self.algorithm(nbytes) if is_whole_sum else f"{self.transport}, direct",
+            "collective_group_size": self.size,
+            "collective_transport": self.transport,
+            "collective_wire_bytes": float(self.sent_bytes),
+            "collective_wait_us": wait_us,
+            "collective_transfer_us": None if wait_us is None else taken_us - wait_us,
+        }
+
+
+class CollectiveHandle(Protocol):
+    """A collective that was begun. Its operand must not be written to before it was waited for."""
+
+    @property
+    def facts(self) -> CollectiveFacts | None:
+        """What records say of it, once it has ended while somebody records."""
+
+    def wait(self) -> torch.Tensor:
+        """The result, when it is there."""
+
+
+class StartingCommunicator(Communicator, Protocol):
+    """A communicator that also begins collectives and ends them later, in the order in which they were begun."""
+
+    def start_all_reduce(self, x: torch.Tensor, op: Reduction) -> CollectiveHandle:
+        """Begins `all_reduce`."""
+
+    def start_all_gather(self, x: torch.Tensor, dim: int, extents: Extents) -> CollectiveHandle:
+        """Begins `all_gather`."""
+
+    def start_reduce_scatter(self, x: torch.Tensor, dim: int, op: Reduction, extents: Extents) -> CollectiveHandle:
+        """Begins `reduce_scatter`."""
+
+    def start_all_to_all(
+        self, x: torch.Tensor, split: int, concat: int, split_extents: Extents, concat_extents: Extents
+    ) -> CollectiveHandle:
+        """Begins `all_to_all`."""
+
+    def start_permute(self, x: torch.Tensor, shift: int) -> CollectiveHandle:
+        """Begins `permute`."""
+
+    def start_broadcast(self, x: torch.Tensor, source: int) -> CollectiveHandle:
+        """Begins `broadcast`."""
 
 
 _FOLDS: Final[Mapping[Reduction, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {

@@ -2,39 +2,158 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import torch
 
 from tessera.lazy.layouts import Shape
+from tessera.profiling.recording import instrumentation
 from tessera.sharding.exchange import emulated
-from tessera.sharding.exchange.communicator import COMBINING, Extents, Reduction
-from tessera.sharding.partitioning.redistribution import MeshStep
+from tessera.sharding.exchange.communicator import COMBINING, CollectiveHandle, StartingCommunicator
+from tessera.sharding.partitioning.redistribution import MeshStep, MeshStepKind
 from tessera.sharding.tensors.mesh import Mesh
 
-H_contra = TypeVar("H_contra", contravariant=True)
-M_co = TypeVar("M_co", covariant=True)
+Parts: TypeAlias = Mapping[int, torch.Tensor]
+"""By place, what devices have. Tensors are contiguous."""
+
+Waiting: TypeAlias = Callable[[], dict[int, torch.Tensor]]
+"""Gives by place what a step made, when it is there. Tensors are fresh."""
 
 
-def moved(mesh: Mesh, step: MeshStep, shape: Shape, shards: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """What a step of a tensor of this shape makes of its shards, by place. Tensors are contiguous, and results fresh.
+def begun(mesh: Mesh, step: MeshStep, shape: Shape, shards: Parts) -> Waiting:
+    """Begins a step of a tensor of this shape, of its shards.
 
     On a running mesh it is a collective: every rank comes here for the same steps in the same order.
     """
-    done: dict[int, torch.Tensor] = {}
+    if mesh.state == "emulated":
+        done: dict[int, torch.Tensor] = {}
+        for place in mesh.places:
+            if place not in done:
+                group = mesh.group(step.axis, place)
+                results = _emulated(step, [shards[each] for each in group], *_extents(mesh, step, shape, group))
+                done |= zip(group, results, strict=True)
+        return lambda: done
+    (place,) = mesh.places
+    group = mesh.group(step.axis, place)
+    communicator = mesh.job.communicator(tuple(mesh.devices[each] for each in group))
+    handle = _started(step, communicator, shards[place], *_extents(mesh, step, shape, group))
+    return _ending(handle, step, place, shards[place].nbytes)
+
+
+def begun_together(mesh: Mesh, steps: Sequence[MeshStep], shapes: Sequence[Shape], shards: Sequence[Parts]) -> Waiting:
+    """Begins sums of several tensors as one: what each device gives is one behind the other. `unpacked` takes the
+    results apart.
+    """
+    first = steps[0]
+    flat: dict[int, torch.Tensor] = {}
     for place in mesh.places:
-        if place in done:
-            continue
-        group = mesh.group(step.axis, place)
-        if mesh.state == "emulated":
-            parts = [shards[each] for each in group]
-            results: list[torch.Tensor] = _exchanged(emulated, step, parts, *_extents(mesh, step, shape, group))
-            done |= zip(group, results, strict=True)
-        else:
-            communicator = mesh.job.communicator(tuple(mesh.devices[each] for each in group))
-            done[place] = _exchanged(communicator, step, shards[place], *_extents(mesh, step, shape, group))
-    return done
+        pieces = [_for_each_rank(mesh, *each, place) for each in zip(steps, shapes, shards, strict=True)]
+        flat[place] = torch.cat([piece[rank].reshape(-1) for rank in range(len(pieces[0])) for piece in pieces])
+    if first.kind == "AllReduce":
+        return begun(mesh, first, (0,), flat)
+    return _scattered_together(mesh, steps, shapes, flat)
+
+
+def _scattered_together(
+    mesh: Mesh, steps: Sequence[MeshStep], shapes: Sequence[Shape], flat: dict[int, torch.Tensor]
+) -> Waiting:
+    """A scatter of what is packed rank by rank, of which each gets what is its own."""
+    first = steps[0]
+
+    def extents(group: Sequence[int]) -> list[int]:
+        at = [mesh.grid.coordinates(place) for place in group]
+        return [
+            sum(math.prod(s.target.local_shape(shape, each)) for s, shape in zip(steps, shapes, strict=True))
+            for each in at
+        ]
+
+    by = COMBINING[first.reduction]
+    if mesh.state == "emulated":
+        done: dict[int, torch.Tensor] = {}
+        for place in mesh.places:
+            if place not in done:
+                group = mesh.group(first.axis, place)
+                done |= zip(
+                    group, emulated.reduce_scatter([flat[n] for n in group], 0, by, extents(group)), strict=True
+                )
+        return lambda: done
+    (place,) = mesh.places
+    group = mesh.group(first.axis, place)
+    communicator = mesh.job.communicator(tuple(mesh.devices[each] for each in group))
+    handle = communicator.start_reduce_scatter(flat[place], 0, by, extents(group))
+    return _ending(handle, first, place, flat[place].nbytes)
+
+
+def _ending(handle: CollectiveHandle, step: MeshStep, place: int, nbytes: int) -> Waiting:
+    """Waits for a collective, and notes what records say of it."""
+
+    def waited() -> dict[int, torch.Tensor]:
+        result = handle.wait()
+        facts = handle.facts
+        if facts is not None:
+            name = _NAMES[step.kind]
+            instrumentation.note(
+                "collective",
+                name,
+                facts.start_ns,
+                facts.end_ns,
+                operator=name,
+                bytes=float(nbytes),
+                correlation=facts.identity,
+                stream_name=f"axis {step.axis}",
+                stream_id=_track(step.axis),
+                collective_type=name,
+                collective_bytes=float(nbytes),
+                collective_axis=step.axis,
+                **facts.columns(nbytes, is_whole_sum=step.kind == "AllReduce"),
+            )
+        return {place: result}
+
+    return waited
+
+
+_NAMES: Final[Mapping[MeshStepKind, str]] = {
+    "AllReduce": "all_reduce",
+    "ReduceScatter": "reduce_scatter",
+    "AllGather": "all_gather",
+    "AllToAll": "all_to_all",
+    "Permute": "permute",
+    "Broadcast": "broadcast",
+}
+"""What records call collectives."""
+
+_tracks: Final[dict[str, int]] = {}
+
+
+def _track(axis: str) -> int:
+    """The number of an axis's track, on which its collectives stand beside kernels; streams have positive ones."""
+    return _tracks.setdefault(axis, -1 - len(_tracks))
+
+
+def _for_each_rank(mesh: Mesh, step: MeshStep, shape: Shape, shards: Parts, place: int) -> list[torch.Tensor]:
+    """What a device gives to each rank of its group; all to all of them where a sum is whole everywhere."""
+    if step.kind == "AllReduce":
+        return [shards[place]]
+    group = mesh.group(step.axis, place)
+    along, _ = _extents(mesh, step, shape, group)
+    return list(torch.split(shards[place], along, step.dim))
+
+
+def unpacked(
+    mesh: Mesh, steps: Sequence[MeshStep], shapes: Sequence[Shape], made: Parts
+) -> list[dict[int, torch.Tensor]]:
+    """The results of steps that were begun together, each by place."""
+    found: list[dict[int, torch.Tensor]] = [{} for _ in steps]
+    for place, flat in made.items():
+        start, at = 0, mesh.grid.coordinates(place)
+        for held, step, shape in zip(found, steps, shapes, strict=True):
+            own = step.target.local_shape(shape, at)
+            count = math.prod(own)
+            held[place] = flat[start : start + count].view(own)
+            start += count
+    return found
 
 
 def _extents(mesh: Mesh, step: MeshStep, shape: Shape, group: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -48,29 +167,39 @@ def _extents(mesh: Mesh, step: MeshStep, shape: Shape, group: Sequence[int]) -> 
     return along, before
 
 
-class _Collectives(Protocol[H_contra, M_co]):
-    """Who exchanges: what a rank has by a communicator, or what all have by emulation."""
-
-    def all_reduce(self, x: H_contra, op: Reduction, /) -> M_co: ...
-
-    def all_gather(self, x: H_contra, dim: int, extents: Extents, /) -> M_co: ...
-
-    def reduce_scatter(self, x: H_contra, dim: int, op: Reduction, extents: Extents, /) -> M_co: ...
-
-    def all_to_all(
-        self, x: H_contra, split: int, concat: int, split_extents: Extents, concat_extents: Extents, /
-    ) -> M_co: ...
-
-
-def _exchanged(by: _Collectives[H_contra, M_co], step: MeshStep, x: H_contra, along: Extents, before: Extents) -> M_co:
+def _emulated(
+    step: MeshStep, parts: Sequence[torch.Tensor], along: Sequence[int], before: Sequence[int]
+) -> list[torch.Tensor]:
     match step.kind:
         case "AllReduce":
-            return by.all_reduce(x, COMBINING[step.reduction])
+            return emulated.all_reduce(parts, COMBINING[step.reduction])
         case "ReduceScatter":
-            return by.reduce_scatter(x, step.dim, COMBINING[step.reduction], along)
+            return emulated.reduce_scatter(parts, step.dim, COMBINING[step.reduction], along)
         case "AllGather":
-            return by.all_gather(x, step.dim, along)
+            return emulated.all_gather(parts, step.dim, along)
         case "AllToAll":
-            return by.all_to_all(x, step.dim, step.before, along, before)
-        case "Slice":
-            raise AssertionError("a cut moves nothing")
+            return emulated.all_to_all(parts, step.dim, step.before, along, before)
+        case "Permute":
+            return emulated.permute(parts, step.by)
+        case "Broadcast":
+            return emulated.broadcast(parts, step.by)
+    raise AssertionError(f"{step} moves nothing")
+
+
+def _started(
+    step: MeshStep, communicator: StartingCommunicator, part: torch.Tensor, along: Sequence[int], before: Sequence[int]
+) -> CollectiveHandle:
+    match step.kind:
+        case "AllReduce":
+            return communicator.start_all_reduce(part, COMBINING[step.reduction])
+        case "ReduceScatter":
+            return communicator.start_reduce_scatter(part, step.dim, COMBINING[step.reduction], along)
+        case "AllGather":
+            return communicator.start_all_gather(part, step.dim, along)
+        case "AllToAll":
+            return communicator.start_all_to_all(part, step.dim, step.before, along, before)
+        case "Permute":
+            return communicator.start_permute(part, step.by)
+        case "Broadcast":
+            return communicator.start_broadcast(part, step.by)
+    raise AssertionError(f"{step} moves nothing")

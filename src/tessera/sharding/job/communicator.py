@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
 import torch
 
 from tessera.errors import ArgumentError, CollectiveOrderError
-from tessera.sharding.exchange.communicator import OUTSTANDING, REDUCTIONS, Extents, Reduction
+from tessera.profiling.recording import instrumentation
+from tessera.sharding.exchange.communicator import OUTSTANDING, REDUCTIONS, CollectiveFacts, Extents, Reduction
 from tessera.sharding.job.page import Seen
 from tessera.sharding.job.patience import Patience
 from tessera.sharding.job.watcher import Watcher
@@ -21,11 +23,13 @@ from tessera.sharding.transport.contract import Exchange, GroupTransport, Moveme
 class Handle:
     """A collective that was started. Its operand must not be written to before it was waited for."""
 
-    __slots__ = ("_communicator", "_exchange", "_result", "seen")
+    __slots__ = ("_begun", "_communicator", "_exchange", "_result", "facts", "seen")
 
     def __init__(self, communicator: ProcessCommunicator, exchange: Exchange, seen: Seen) -> None:
         self._communicator, self._exchange, self.seen = communicator, exchange, seen
         self._result: torch.Tensor | None = None
+        self.facts: CollectiveFacts | None = None
+        self._begun = time.monotonic_ns() if instrumentation.recordings else 0
         next(exchange)
 
     def wait(self) -> torch.Tensor:
@@ -41,6 +45,8 @@ class Handle:
             next(self._exchange)
         except StopIteration as end:
             self._result = end.value
+        if self._begun and instrumentation.recordings:
+            self.facts = self._communicator.facts(self._begun, self.seen.number)
 
 
 class _Kind:
@@ -225,6 +231,21 @@ class ProcessCommunicator:
                     break
         finally:
             self._turn.release()
+
+    def facts(self, begun_ns: int, number: int) -> CollectiveFacts:
+        """What records say of the collective that has just ended."""
+        transport = self.transport
+        identity = (self._key + number * 0x9E3779B97F4A7C15) & (1 << 63) - 1
+        return CollectiveFacts(
+            begun_ns,
+            time.monotonic_ns(),
+            identity,
+            self.size,
+            transport.name,
+            transport.algorithm,
+            transport.sent_bytes,
+            transport.arrival_ns,
+        )
 
     def _start_move(self, x: torch.Tensor, kind: _Kind) -> Handle:
         move = kind.move

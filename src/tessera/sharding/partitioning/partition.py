@@ -21,13 +21,15 @@ from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops import OPERATORS
-from tessera.ops.collective.records import CONSTRAIN
+from tessera.ops.collective.records import CONSTRAIN, SHARD_MAP
 from tessera.ops.counting import flops_of
 from tessera.ops.record import Operator
 from tessera.sharding.partitioning.bodies import passes_sums
 from tessera.sharding.partitioning.program import Compute, Literal, LocalProgram, Read, ShardedValue, ShardMove
 from tessera.sharding.partitioning.redistribution import START_BYTES, Way, way
 from tessera.sharding.partitioning.rules import ShardingRule, ShardingStrategy, rule_of, strategy
+from tessera.sharding.regions.inlining import Inlining
+from tessera.sharding.regions.region import ShardRegion
 
 PASS: Final = ""
 """In place of an axis of the anchor: a pending sum stays pending."""
@@ -58,6 +60,7 @@ class _Partition:
     def __init__(self, mesh: MeshShape) -> None:
         self.program = LocalProgram(mesh)
         self._moved: dict[tuple[int, Layout], int] = {}
+        self._regions = Inlining(self.program)
 
     def run(self, structure: Structure, order: Sequence[Occurrence]) -> LocalProgram:
         leaves = {o.leaf: self._leaf(o) for o in order if o.leaf is not None}
@@ -102,6 +105,8 @@ class _Partition:
         operator = OPERATORS[structure.operator.name]
         if operator is CONSTRAIN and structure.attributes[0] is not None:
             return self._constrained(structure, operands[0])
+        if operator is SHARD_MAP and structure.attributes[0] is not None:
+            return self._region(structure.attributes[0], structure.attributes[1], operands)
         values = [self.program.values[place] for place in operands]
         rule = rule_of(
             operator,
@@ -125,6 +130,15 @@ class _Partition:
         if wanted.mesh != self.program.mesh:
             raise MeshError(f"a layout of a mesh of {wanted.mesh} for a tensor on one of {self.program.mesh}")
         return self._moved_to(operand, wanted, "the program asks for this layout", implicit=False)
+
+    def _region(self, region: ShardRegion, index: int, operands: tuple[int, ...]) -> int:
+        if region.mesh != self.program.mesh:
+            raise MeshError(f"a function of shards on a mesh of {region.mesh}, on one of {self.program.mesh}")
+        moved = [
+            place if laid is None else self._moved_to(place, laid, "each device reads its shard", implicit=False)
+            for place, laid in zip(operands, region.inputs, strict=True)
+        ]
+        return self._regions.result(region, index, moved)
 
     def _reduces_split(self, chosen: ShardingStrategy, values: Sequence[ShardedValue]) -> bool:
         """Whether a dimension would have to be brought together that is split."""

@@ -56,15 +56,59 @@ class Compute:
 
 @dataclass(frozen=True)
 class ShardMove:
-    """One step of a redistribution, and why it is taken; `implicit` where the program does not ask for it."""
+    """One step of a redistribution, and why it is taken; `implicit` where the program does not ask for it, `is_piece`
+    where it moves a part of what was one value, so that other parts are computed meanwhile.
+    """
 
     step: MeshStep
     operand: int
     reason: str
     implicit: bool
+    is_piece: bool = False
 
 
-Instruction = Read | Literal | Compute | ShardMove
+@dataclass(frozen=True)
+class Regard:
+    """What each device has, as a tensor of its own or as the shard of another. Nothing is computed."""
+
+    operand: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One of `count` equal parts along a dimension of what each device has."""
+
+    operand: int
+    dim: int
+    index: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Pieces of what each device has, one behind the other along a dimension: in each of its equal `blocks` anew."""
+
+    operands: tuple[int, ...]
+    dim: int
+    blocks: int
+
+
+Instruction = Read | Literal | Compute | ShardMove | Regard | Chunk | Joined
+
+
+def operands_of(instruction: Instruction) -> tuple[int, ...]:
+    """The values that an instruction reads, by number."""
+    match instruction:
+        case Compute() | Joined():
+            return instruction.operands
+        case ShardMove() | Regard() | Chunk():
+            return (instruction.operand,)
+    return ()
+
+
+def is_exchange(instruction: Instruction) -> bool:
+    """Whether devices send each other something."""
+    return isinstance(instruction, ShardMove) and not instruction.step.is_local
 
 
 @dataclass
@@ -116,6 +160,12 @@ def _text(instruction: Instruction) -> str:
         case ShardMove(step, operand):
             moved = f", {step.nbytes:,} bytes" if step.nbytes else ""
             return f"{step} %{operand}{moved}: {instruction.reason}"
+        case Regard(operand):
+            return f"%{operand} as it lies"
+        case Chunk(operand, dim, index, count):
+            return f"piece {index} of {count} of %{operand} along {dim}"
+        case Joined(operands, dim):
+            return f"{', '.join(f'%{place}' for place in operands)}, joined along {dim}"
 
 
 def shard_bytes(value: ShardedValue) -> int:

@@ -17,7 +17,12 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from tessera.ir.anchors.anchor import ADD, Reduction
 from tessera.lazy.layouts import Layout, Shape, layout
 
-MeshStepKind: TypeAlias = Literal["AllReduce", "ReduceScatter", "AllGather", "AllToAll", "Slice"]
+MeshStepKind: TypeAlias = Literal[
+    "AllReduce", "ReduceScatter", "AllGather", "AllToAll", "Permute", "Broadcast", "Slice", "Keep"
+]
+"""What devices along an axis do. Ways between layouts take no permutations, broadcasts and nothing of what only one
+device keeps: these are steps of functions that devices apply to their shards.
+"""
 
 START_BYTES: Final = 1 << 14
 """What starting a collective costs, in bytes that could have been moved meanwhile: 10 us at 1.6 GB/s, which loopback
@@ -30,7 +35,8 @@ class MeshStep:
     """One step along one axis of the mesh, from a layout to a layout.
 
     `dim` is the dimension that is gathered, scattered or cut, of an AllToAll the one that is split afterwards, and
-    `before` the one that was split. `nbytes` are those that each device receives.
+    `before` the one that was split; `by` is how many places a permutation shifts, or the place that broadcasts or
+    keeps. `nbytes` are those that each device receives.
     """
 
     kind: MeshStepKind
@@ -41,6 +47,12 @@ class MeshStep:
     before: int = -1
     reduction: Reduction = ADD
     nbytes: int = 0
+    by: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nothing moves: each device keeps a part of what it has."""
+        return self.kind in ("Slice", "Keep")
 
     def __str__(self) -> str:
         return f"{self.kind}[{self.axis}]"

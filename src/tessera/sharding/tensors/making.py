@@ -13,7 +13,7 @@ from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.leaves.sources import from_torch
 from tessera.sharding.tensors import values
 from tessera.sharding.tensors.mesh import Mesh
-from tessera.sharding.tensors.shards import Shards
+from tessera.sharding.tensors.shards import Shards, shards_of
 from tessera.sharding.tensors.values import Init
 
 
@@ -29,7 +29,7 @@ def of_values(shape: Shape, dtype: DType, mesh: Mesh, layout: Layout, init: Init
 
 def zeros_like(leaf: Leaf) -> Leaf:
     """Zeros that lie as a sharded leaf does."""
-    shards: Shards = leaf.owner
+    shards = shards_of(leaf)
     return of_values(leaf.shape, leaf.dtype, shards.mesh, shards.layout, "zeros", 0)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from tessera.errors import AbstractMeshError, MeshError, NotInMeshError
 from tessera.lazy.layouts import MeshShape
-from tessera.sharding.exchange.communicator import Communicator
+from tessera.sharding.exchange.communicator import StartingCommunicator
 from tessera.sharding.job import is_rank
 
 if TYPE_CHECKING:  # loading it takes a while, and most programs need none
@@ -33,7 +33,7 @@ class MeshJob(Protocol):
     def size(self) -> int:
         """The number of ranks."""
 
-    def communicator(self, ranks: tuple[int, ...]) -> Communicator:
+    def communicator(self, ranks: tuple[int, ...]) -> StartingCommunicator:
         """The communicator of these ranks, of which this is one."""
 
     def device_mesh(self, ranks: tuple[int, ...], axes: tuple[tuple[str, int], ...]) -> DeviceMesh:
@@ -46,7 +46,7 @@ class Alone:
     rank: Final = 0
     size: Final = 1
 
-    def communicator(self, ranks: tuple[int, ...]) -> Communicator:
+    def communicator(self, ranks: tuple[int, ...]) -> StartingCommunicator:
         """Nobody asks for one: along an axis of one device nothing moves."""
         raise AssertionError("a job of one rank exchanges nothing")
 

@@ -8,6 +8,7 @@ from tessera.errors import MeshError
 from tessera.lazy.layouts import Coordinates, Layout
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node
+from tessera.lazy.promise import settle
 from tessera.lazy.structures.building import apply
 from tessera.lazy.structures.printing import expression
 from tessera.lazy.structures.structure import Structure
@@ -56,6 +57,7 @@ def local_shard(leaf: Leaf, coordinates: Coordinates | None) -> Leaf:
     """The shard of this process, or that of the place at some coordinates. Raises MeshError (E_MESH) for a place whose
     shard is not here, and without coordinates where several are.
     """
+    settle([leaf])
     owner = shards_of(leaf)
     shards = owner.leaves()
     if coordinates is not None:

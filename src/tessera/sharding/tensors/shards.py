@@ -18,6 +18,7 @@ from tessera.lazy.leaves.export import to_torch
 from tessera.lazy.leaves.leaf import Leaf, ShardedLeaf
 from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import Node
+from tessera.lazy.promise import Promise
 from tessera.lazy.structures import interning
 from tessera.ops.collective.records import CONSTRAIN
 from tessera.sharding.tensors.mesh import Mesh
@@ -27,10 +28,10 @@ Making: TypeAlias = Callable[[int], torch.Tensor]
 
 
 class Shards:
-    """The owner of a leaf that is shared out over a mesh."""
+    """The owner of a leaf that is shared out over a mesh. Without `made` its shards are on their way."""
 
     def __init__(
-        self, mesh: Mesh, shape: Shape, dtype: DType, layout: Layout, made: Mapping[int, Leaf] | Making
+        self, mesh: Mesh, shape: Shape, dtype: DType, layout: Layout, made: Mapping[int, Leaf] | Making | None
     ) -> None:
         self.mesh = mesh
         self.shape = shape
@@ -49,6 +50,8 @@ class Shards:
         """
         places = self.mesh.places
         made = self._made
+        if made is None:
+            raise AssertionError("shards that are on their way are waited for before they are read")
         if not isinstance(made, Mapping):
             with self._lock:
                 if self._made is made:
@@ -57,6 +60,15 @@ class Shards:
                 made = self._made
         assert isinstance(made, Mapping)
         return made
+
+    @property
+    def held(self) -> tuple[Leaf, ...]:
+        """The shards that this process holds as far as they exist already."""
+        return tuple(self._made.values()) if isinstance(self._made, Mapping) else ()
+
+    def fill(self, made: Mapping[int, Leaf]) -> None:
+        """Takes shards that were on their way."""
+        self._made = made
 
     @property
     def shard_bytes(self) -> int:
@@ -77,8 +89,8 @@ class Shards:
 
 
 def shards_of(leaf: Leaf) -> Shards:
-    """The shards of a leaf on a mesh."""
-    owner: Any = leaf.owner
+    """The shards of a leaf on a mesh; they may be on their way."""
+    owner: Any = leaf.owner.memory if isinstance(leaf.owner, Promise) else leaf.owner
     assert isinstance(owner, Shards)
     return owner
 

@@ -82,6 +82,14 @@ class GroupTransport(Protocol):
 
     name: str
 
+    arrival_ns: int | None
+    """When the last of the other ranks came to the exchange that ended last, by the monotonic clock; None where that is
+    not known, or where nobody records it.
+    """
+
+    sent_bytes: int
+    """What this rank sent over the network in the exchange that ended last."""
+
     def all_reduce(self, x: torch.Tensor, op: Reduction, number: int, fingerprint: int) -> Exchange:
         """See `Communicator`."""
 

@@ -40,6 +40,7 @@ class _Task:
     def __init__(self, run: Callable[[], None]) -> None:
         self._run = run
         self.done = threading.Event()
+        self.sent_bytes = 0
         self.error: Exception | None = None
 
     def __call__(self) -> None:
@@ -57,6 +58,7 @@ class GlooTransport:
     """
 
     name = "gloo"
+    arrival_ns: int | None = None
 
     def __init__(
         self,
@@ -71,6 +73,8 @@ class GlooTransport:
         self._group, self._salt, self._waiting, self._empty = group, salt, waiting, empty
         self._tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._running: _Task | None = None
+        self.sent_bytes = 0
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """See `GroupTransport`: any memory; much of it where pages are kept, which cost as much as a message."""
@@ -185,6 +189,8 @@ class GlooTransport:
             for peer, piece in sends
             if piece.numel()
         ]
+        assert self._running is not None, "the communication thread exchanges for a task"
+        self._running.sent_bytes += sum([piece.nbytes for _, piece in sends])
         for work in works:
             if work is not None:
                 work.wait()
@@ -209,11 +215,13 @@ class GlooTransport:
 
     def _work(self) -> None:
         while True:
-            self._tasks.get()()
+            self._running = self._tasks.get()
+            self._running()
 
     def _finish(self, task: _Task) -> None:
         while not task.done.wait(_STEP_S):
             self._waiting.again([peer for peer in range(self._size) if peer != self._rank])
+        self.sent_bytes = task.sent_bytes
         if task.error is not None:
             self._waiting.failed(task.error)
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 import torch
 
+from tessera.profiling.recording import instrumentation
 from tessera.sharding.exchange.communicator import Reduction
 from tessera.sharding.transport import native as words
 from tessera.sharding.transport.contract import Exchange, Movement, TensorPart, Waiting, slices
@@ -58,6 +59,7 @@ class SharedTransport:
     """
 
     name = "shared"
+    sent_bytes = 0
 
     def __init__(
         self,
@@ -78,6 +80,7 @@ class SharedTransport:
         self._lane_addresses = (ctypes.c_void_p * self._size)(*[lane.address for lane in lanes])
         self._parts = (ctypes.c_void_p * self._size)()
         self._calls: dict[tuple[torch.dtype, Reduction, int], ctypes.Array[ctypes.c_int64]] = {}
+        self.arrival_ns: int | None = None
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """See `GroupTransport`: memory of the heap, unless it is so little that it is copied in any case."""
@@ -111,6 +114,7 @@ class SharedTransport:
         part = parts[self._rank]
         result = self.empty(part.shape(x.shape), x.dtype)
         self._meet(published, fingerprint)
+        self._see_arrivals(published.number)
         self._reduce(published.number, x, part, op, result)
         self._end(published)
         return result
@@ -124,6 +128,7 @@ class SharedTransport:
         yield
         result = self.empty(move.shape, x.dtype)
         self._meet(published, fingerprint)
+        self._see_arrivals(published.number)
         for step in range(self._size):  # beginning with the own one, so that not all read one rank's at once
             peer = (self._rank + step) % self._size
             receipt = move.receipts[peer]
@@ -141,6 +146,7 @@ class SharedTransport:
         flat, parts = result.view(-1), slices(x.numel(), self._size)
         own = parts[self._rank]
         self._meet(published, fingerprint)
+        self._see_arrivals(first)
         self._reduce(first, x.view(-1), own, op, own.of(flat))
         self._native.finish(self._lanes[self._rank].address, first)
         reduced = self._publish(second, result, fingerprint)
@@ -168,6 +174,7 @@ class SharedTransport:
             if outcome == WaitOutcome.MISMATCH:
                 self._waiting.mismatch(call[words.PEER])
             self._waiting.again(self._missing(number) if call[words.STAGE] else [call[words.PEER]])
+        self._see_arrivals(number)
         return result
 
     def _call(self, x: torch.Tensor, op: Reduction) -> ctypes.Array[ctypes.c_int64]:
@@ -225,6 +232,12 @@ class SharedTransport:
             self._await(lane.record(number), number, lane, number)
             if lane.announced(number)[0] != fingerprint & (1 << 64) - 1:
                 self._waiting.mismatch(peer)
+
+    def _see_arrivals(self, number: int) -> None:
+        """Notes for records when the last of the others came to an exchange; all stamp what they announce."""
+        if instrumentation.recordings:
+            others = [lane for rank, lane in enumerate(self._lanes) if rank != self._rank]
+            self.arrival_ns = max([lane.announced(number)[2] for lane in others], default=0)
 
     def _end(self, published: _Published) -> None:
         """Reads no operand of the exchange any more; waits for the others if the caller may write to this rank's."""

@@ -56,7 +56,7 @@ def test_what_is_not_known_is_said() -> None:
     alone = analyze.collectives(trace(collective(0, 5, 8.0)))
     assert [row.overlap_pct for row in alone] == [None]
     assert "overlap_pct, exposed_ms: not measured: the trace has no kernels to compare with" in str(alone)
-    assert "skew_us: not measured: needs numbered collectives of several ranks" in str(alone)
+    assert "skew_us, late_rank: not measured: needs numbered collectives of several ranks" in str(alone)
 
 
 def test_a_trace_without_kernels_may_tell_the_overlap_itself() -> None:

@@ -1,7 +1,7 @@
 """A process that has imported what ranks need, and forks them: a rank then costs milliseconds instead of seconds.
 
 Reads jobs from its standard input, a line of JSON each, and answers each with a line. The ranks of a job run a function
-of `tests.unit.sharding.job.work`; `tessera.sharding.job.launcher` watches them as it watches those of `tessera run`.
+of `tests.unit.sharding.job.work` or `profiled`; `tessera.sharding.job.launcher` watches them as those of `tessera run`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tessera import settings
 from tessera.sharding.job import mail
 from tessera.sharding.job.launcher import WatchedRun
 from tessera.sharding.transport.native import native
-from tests.unit.sharding.job import work
+from tests.unit.sharding.job import profiled, work
 
 SECONDS = 120
 
@@ -60,6 +60,12 @@ class ForkedRank:
         """Sends a signal to the rank."""
         if self.code is None:
             os.kill(self.pid, number)
+
+
+def function(name: str) -> Callable[..., object]:
+    """What the ranks of a job run, by its name."""
+    found: Callable[..., object] = getattr(work, name, None) or getattr(profiled, name)
+    return found
 
 
 def free_port() -> int:
@@ -103,7 +109,7 @@ def main() -> None:
                 os.close(0)
                 launcher.close()
                 with settings.override(**changes):
-                    live(partial(getattr(work, job["function"]), **job["arguments"]))
+                    live(partial(function(job["function"]), **job["arguments"]))
         out, err = io.BytesIO(), io.BytesIO()
         run = WatchedRun(ranks, launcher, (out, err))
         signal.signal(signal.SIGALRM, lambda *_, run=run: run.stop(signal.SIGKILL))

@@ -28,6 +28,26 @@ def test_a_step_of_training_is_the_same_on_one_rank_and_on_four(forks: Nursery) 
     assert told["after"] < told["before"]
 
 
+def test_functions_of_shards_are_what_torch_says(forks: Nursery) -> None:
+    for shape in ([2, 2], [4, 1]):
+        outcome = forks.run(4, "mesh_regions", shape=shape)
+        assert outcome.code == 0, outcome.err
+        assert [outcome.said(rank) for rank in range(4)] == [[{"faults": []}]] * 4
+
+
+def test_streams_keep_the_order_of_collectives(forks: Nursery) -> None:
+    outcome = forks.run(2, "mesh_streams", count=4)
+    assert outcome.code == 0, outcome.err
+    assert [outcome.said(rank) for rank in range(2)] == [[{"found": True, "count": 8}]] * 2
+
+
+@pytest.mark.parametrize("transport", ["shared", "gloo"])
+def test_overlap_and_buckets_change_no_bit(forks: Nursery, transport: str) -> None:
+    outcome = forks.run(4, "mesh_overlap", transport=transport)
+    assert outcome.code == 0, outcome.err
+    assert [outcome.said(rank) for rank in range(4)] == [[{"same": [True] * 4}]] * 4
+
+
 def test_tensors_of_torch_on_meshes_share_memory_both_ways(forks: Nursery) -> None:
     outcome = forks.run(4, "dtensors")
 

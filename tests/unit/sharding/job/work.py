@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import math
 import os
 import signal
@@ -12,6 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -20,19 +20,24 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 from examples import train_mesh
-from tessera import Tensor, dist, grad, op, settings
+from tessera import Tensor, dist, grad, op, settings, stream
 from tessera.errors import TesseraError
+from tessera.lazy.evaluation import evaluate
 from tessera.sharding.exchange import emulated
+from tessera.sharding.exchange.communication import CommunicationOptions, using
 from tessera.sharding.exchange.communicator import REDUCTIONS, Reduction
 from tessera.sharding.job import join
 from tessera.sharding.job.communicator import ProcessCommunicator
 from tessera.sharding.job.job import ProcessJob, TransportName
+from tessera.sharding.partitioning.schedule import OverlapLimits
 from tessera.sharding.transport import gloo
 from tests.mesh.checking import agree
 from tests.mesh.drawing import NAMES, drawn
 from tests.mesh.pipelined import fault_of
 from tests.mesh.references import by_references
+from tests.mesh.regions import faults as region_faults
 from tests.unit.sharding.job import sequences
+from tests.unit.sharding.job.telling import tell
 
 DTYPES = (
     torch.float32,
@@ -51,11 +56,6 @@ DTYPES = (
 SHAPES = ((), (1,), (7,), (0, 3), (3, 5), (2, 3, 11), (131, 257))
 COMPLEX: tuple[Reduction, ...] = ("sum", "avg", "product")
 TRANSPORTS = ("shared", "gloo")
-
-
-def tell(**what: Any) -> None:
-    """Prints what the test is told."""
-    print(json.dumps(what), flush=True)
 
 
 def operands(size: int, shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> list[torch.Tensor]:
@@ -434,6 +434,70 @@ def mesh_cases(first: int, count: int) -> None:
             )
             checked += 1
     tell(count=checked)
+
+
+def mesh_regions(shape: list[int]) -> None:
+    """Functions of shards on the running mesh of the job's ranks: results and gradients are those of torch."""
+    mesh = dist.Mesh(["x", "y"], shape=shape)
+    assert mesh.state == "running"
+    with by_references():
+        found = list(region_faults(mesh))
+    tell(faults=found)
+
+
+def mesh_overlap(transport: str) -> None:
+    """Gradients and products in pieces by a transport: the same bits in whatever order and buckets they travel."""
+    job = join()
+    usual = job.communicator
+    mesh = dist.Mesh(["dp", "tp"])
+    limits = OverlapLimits(worth_flops=0, bucket_bytes=3000)
+    variants = (OverlapLimits(), limits, replace(limits, chunk=2), replace(limits, bucket_bytes=1 << 30))
+    columns, rows = dist.ShardSpec((0, 1), ("dp", "tp")), dist.ShardSpec((0,), ("tp",))
+    whole = torch.arange(32.0 * 48).reshape(32, 48).remainder(7) - 3
+
+    def results() -> list[Tensor]:
+        w1, w2 = dist.distribute(whole, columns, mesh), dist.distribute(whole.T, rows, mesh)
+        x = dist.distribute(whole[:16, :32], dist.ShardSpec((0,), ("dp",)), mesh)
+
+        def loss(w1: Tensor, w2: Tensor, x: Tensor) -> Tensor:
+            return op.sum(op.matmul(op.relu(op.matmul(x, w1)), w2))
+
+        value, found = grad.value_and_grad(loss, (0, 1, 2))(w1, w2, x)
+        made = [value, *found, op.matmul(op.matmul(x, w1), w2).reshard(dist.ShardSpec((0,), (("dp", "tp"),)))]
+        evaluate(made)
+        return made
+
+    with by_references(), patch.object(job, "communicator", lambda ranks: usual(ranks, transport)):  # type: ignore[arg-type]
+        with using(CommunicationOptions(limits=OverlapLimits(overlap=False, bucket_bytes=0))):
+            wanted = [each.full().torch() for each in results()]
+        same = []
+        for each in variants:
+            with using(CommunicationOptions(limits=each)):
+                found = [result.full().torch() for result in results()]
+            same.append(all(torch.equal(*pair) for pair in zip(found, wanted, strict=True)))
+    tell(same=same)
+
+
+def mesh_streams(count: int) -> None:
+    """Programs of a mesh on two streams and beside them: ranks that are slow at other places come to the same."""
+    mesh = dist.Mesh(["tp"])
+    rows = dist.ShardSpec((0,), ("tp",))
+    size = mesh.shape["tp"]
+    whole = torch.arange(float(size * 6)).reshape(size * 2, 3)
+    x = dist.distribute(whole, rows, mesh)
+    queues = [stream.create(name="one"), stream.create(name="two")]
+    total = whole.view(size, 2, 3).sum(0)
+    found = []
+    for step in range(count):
+        if step % size == mesh.coordinates["tp"]:
+            time.sleep(0.01)
+        queue = queues[step % 2]
+        scattered = dist.reduce_scatter(op.mul(x, float(step), stream=queue), "tp", 0, stream=queue)
+        beside = dist.all_gather(x, "tp", 0).full().torch()
+        default = op.all_reduce(op.tensor(torch.ones(2)), stream=queues[(step + 1) % 2])
+        found.append(torch.equal(scattered.full().torch(), total * step) and torch.equal(beside, whole))
+        found.append(default.tolist() == [size] * 2)
+    tell(found=all(found), count=len(found))
 
 
 def mesh_step() -> None:
