@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import torch
 
@@ -17,16 +17,21 @@ from tessera.ops.record import Named, Operator, Typed
 
 N: TypeAlias = Any
 
+PARTS: Final = "parts"
+"""In place of a layout: a sum over devices that is a result stays pending, and whoever reads it forms it."""
+
+Wanted: TypeAlias = Layout | Literal["parts"] | None
+
 
 def _as_given(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
     return [operands[0].dtype]
 
 
-def _reference(x: torch.Tensor, *, layout: Layout | None) -> torch.Tensor:
+def _reference(x: torch.Tensor, *, layout: Wanted) -> torch.Tensor:
     return x
 
 
-def _gradient(g: N, operands: tuple[N], out: N, *, layout: Layout | None) -> tuple[N]:
+def _gradient(g: N, operands: tuple[N], out: N, *, layout: Wanted) -> tuple[N]:
     """The cotangent of a value lies as the value does."""
     return (call("constrain", g, layout=layout),)
 
