@@ -76,7 +76,7 @@ def _describe(sources: Path) -> None:
     metadata = sources / "src" / f"{project['name']}.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project.get('version', 0)}\n"
     )
 
 

@@ -46,6 +46,7 @@ from tessera.lazy.structures.structure import contiguous_strides
 from tessera.sharding.exchange.communication import communication
 from tessera.sharding.pipeline.actions import PipelineSchedule
 from tessera.sharding.planner import plan as _planning
+from tessera.sharding.planner.applied import AppliedPlan, AppliedStep
 from tessera.sharding.planner.plan import MeshPlan
 from tessera.sharding.planner.traced import StepPlan, plan_step
 from tessera.sharding.planner.transformer import Transformer
@@ -56,6 +57,8 @@ from tessera.sharding.tensors.values import Init
 from tessera.typing import DTypeLike
 
 __all__ = [
+    "AppliedPlan",
+    "AppliedStep",
     "Layout",
     "Mesh",
     "MeshPlan",
@@ -266,7 +269,7 @@ def plan(
     structure, leaves = joined(_tensors(model(*given)))
     order = [leaves.index(tensor.state[1][0]) if tensor.state[1][0] in leaves else None for tensor in given]
     count, rates, limit = _planning.place(topology, devices, memory, precision)
-    return plan_step(structure, order, count, rates, fixed or {}, limit)
+    return plan_step(structure, order, count, rates, fixed or {}, limit, model)
 
 
 def _stand_in(argument: Tensor | tuple[int, ...]) -> Tensor:

@@ -39,7 +39,12 @@ def pulled_back(outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotangents:
 def _laid_out(part: Tensor, leaf: Leaf) -> Tensor:
     """A gradient in the layout of what it is by."""
     layout = leaf.structure.layout
-    return part if layout is None else part.reshard(layout)
+    if layout is None:
+        return part
+    if all(below.structure.layout is None for below in part.leaves):
+        # A constant lies on no mesh; what it is added to does.
+        part = cast(Tensor, leaf_node(zeros_like(leaf))) + part
+    return part.reshard(layout)
 
 
 def input_leaf(tensor: Tensor) -> Leaf:

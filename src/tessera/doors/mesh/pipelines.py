@@ -53,7 +53,7 @@ def scheduled(stages: int, ranks: int, microbatches: int | None, schedule: str |
                 f"{ranks}, {stages} and {microbatches or table.microbatches}"
             )
     has_transfers = any(action.kind == "SEND" for row in table.ranks for action in row)
-    return verify(table if has_transfers else with_transfers(verify(table)))
+    return verify(table if has_transfers else with_transfers(verify(table), reduce=True))
 
 
 @dataclass
@@ -114,14 +114,12 @@ class Pipeline:
         first, last = self._batches([batch], 0), self._batches(targets, self.schedule.stages - 1)
         plan = self._planned(weights, held, batch, first, targets, last)
         carrier = self._carrier(plan)
-        runs = {n: StageRun(plan.stages[n].programs, held[n], plan.stages[n].beside) for n in self.stages}
+        parts = self.schedule.microbatches if self._is_mean else 1
+        runs = {n: StageRun(plan.stages[n].programs, held[n], plan.stages[n].beside, parts) for n in self.stages}
         run = ScheduleRun(self.schedule, runs, carrier, first, last)
         run.run()
         self.peaks = tuple(run.peaks)
-        parts = self.schedule.microbatches if self._is_mean else 1
-        gradients = [
-            _tree(weights[n], runs[n].gradients(parts)) if n in runs else None for n in range(self.schedule.stages)
-        ]
+        gradients = [_tree(weights[n], runs[n].reduce()) if n in runs else None for n in range(self.schedule.stages)]
         return self._shared(run.losses, parts, places[0]), gradients
 
     def _batches(self, trees: Sequence[Any], stage: int) -> list[list[Leaf]]:

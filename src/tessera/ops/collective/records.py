@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import torch
 
@@ -25,6 +25,11 @@ from tessera.ops.record import Named, Operator, Typed
 
 N: TypeAlias = Any
 
+PARTS: Final = "parts"
+"""In place of a layout: a sum over devices that is a result stays pending, and whoever reads it forms it."""
+
+Wanted: TypeAlias = Layout | Literal["parts"] | None
+
 
 class DeviceRegion(Protocol):
     """What every device computes of its shards; `sharding/regions` has it."""
@@ -40,11 +45,11 @@ def _as_given(name: str, operands: Sequence[Typed], attributes: Named) -> list[D
     return [operands[0].dtype]
 
 
-def _reference(x: torch.Tensor, *, layout: Layout | None) -> torch.Tensor:
+def _reference(x: torch.Tensor, *, layout: Wanted) -> torch.Tensor:
     return x
 
 
-def _gradient(g: N, operands: tuple[N], out: N, *, layout: Layout | None) -> tuple[N]:
+def _gradient(g: N, operands: tuple[N], out: N, *, layout: Wanted) -> tuple[N]:
     """The cotangent of a value lies as the value does."""
     return (call("constrain", g, layout=layout),)
 

@@ -21,7 +21,7 @@ from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops import OPERATORS
-from tessera.ops.collective.records import CONSTRAIN, SHARD_MAP
+from tessera.ops.collective.records import CONSTRAIN, PARTS, SHARD_MAP, Wanted
 from tessera.ops.counting import flops_of
 from tessera.ops.record import Operator
 from tessera.sharding.partitioning.bodies import passes_sums
@@ -66,7 +66,10 @@ class _Partition:
         leaves = {o.leaf: self._leaf(o) for o in order if o.leaf is not None}
         numbers = self._expression(order, leaves)
         roots = [numbers[place] for place in order[-1].operands] if structure.kind == "tuple" else [numbers[-1]]
-        self.program.roots = tuple(self._settled(root) for root in roots)
+        ends = structure.operands if structure.kind == "tuple" else (structure,)
+        self.program.roots = tuple(
+            self._settled(root, _keeps_parts(end)) for root, end in zip(roots, ends, strict=True)
+        )
         return self.program
 
     def _leaf(self, occurrence: Occurrence) -> int:
@@ -75,12 +78,15 @@ class _Partition:
         laid = structure.layout or replicated(self.program.mesh, len(structure.shape))
         return self.program.add(Read(occurrence.leaf), ShardedValue(structure.shape, structure.dtype, laid))
 
-    def _settled(self, root: int) -> int:
-        """A result of which nothing is pending: what is not read by an operator is reduced, to where it is smallest."""
+    def _settled(self, root: int, parts: bool) -> int:
+        """A result of which nothing is pending, or sums alone where `parts` may stay so: what is not read by an
+        operator is reduced, to where it is smallest.
+        """
         laid = self.program.values[root].layout
-        if not laid.pending:
+        kept = [pair for pair in laid.pending if parts and pair[1] == ADD]
+        if len(kept) == len(laid.pending):
             return root
-        whole = layout(laid.mesh, laid.dims)
+        whole = layout(laid.mesh, laid.dims, kept)
         return self._moved_to(root, whole, "a result is whole", implicit=False)
 
     # -- operators ------------------------------------------------------------------------------------------------
@@ -126,7 +132,9 @@ class _Partition:
         return self.program.add(instruction, ShardedValue(structure.shape, structure.dtype, chosen.result))
 
     def _constrained(self, structure: Structure, operand: int) -> int:
-        wanted: Layout = structure.attributes[0]
+        wanted: Wanted = structure.attributes[0]
+        if not isinstance(wanted, Layout):
+            return operand
         if wanted.mesh != self.program.mesh:
             raise MeshError(f"a layout of a mesh of {wanted.mesh} for a tensor on one of {self.program.mesh}")
         return self._moved_to(operand, wanted, "the program asks for this layout", implicit=False)
@@ -207,6 +215,12 @@ class _Partition:
             )
             self._moved.setdefault((place, step.target), at)
         return at
+
+
+def _keeps_parts(structure: Structure) -> bool:
+    """Whether an expression's sums over devices stay pending where it is a result."""
+    operator = structure.operator
+    return operator is not None and operator.name == CONSTRAIN.name and structure.attributes[0] == PARTS
 
 
 def _way(value: ShardedValue, target: Layout) -> Way | None:

@@ -33,13 +33,17 @@ class Carrier(Protocol):
 
 
 class StageRun:
-    """A stage in one step: its programs, its weights as leaves, what it reads beside, and what it keeps meanwhile."""
+    """A stage in one step: its programs, its weights as leaves, what it reads beside, and what it keeps meanwhile.
+    Gradients are divided by `parts`.
+    """
 
-    def __init__(self, programs: StagePrograms, parameters: Sequence[Leaf], beside: Values) -> None:
+    def __init__(self, programs: StagePrograms, parameters: Sequence[Leaf], beside: Values, parts: int) -> None:
         self.programs = programs
+        self._parts = parts
         self._weights: Values = {**beside, **dict(zip(programs.trace.parameters, parameters, strict=True))}
         self._kept: dict[int, Values] = {}
         self._sums: list[Leaf] = []
+        self._reduced: list[Leaf] | None = None
 
     @property
     def keeps(self) -> int:
@@ -69,9 +73,12 @@ class StageRun:
             del self._kept[microbatch]
         return made
 
-    def gradients(self, parts: int) -> list[Leaf]:
-        """The gradients of the step."""
-        return self.programs.finished(self._sums, parts)
+    def reduce(self) -> list[Leaf]:
+        """REDUCE, once: the gradients of the step, over microbatches and devices."""
+        if self._reduced is None:
+            self._reduced = self.programs.finished(self._sums, self._parts)
+            self._sums = []
+        return self._reduced
 
 
 class ScheduleRun:
@@ -105,6 +112,8 @@ class ScheduleRun:
                 self._carrier.send(action, self._made.pop(action))
             elif action.kind == "RECV":
                 self._carrier.post(action)
+            elif action.kind == "REDUCE":
+                self._stages[action.stage].reduce()
         self._carrier.end()
 
     def _program(self, action: Action) -> None:

@@ -1,7 +1,8 @@
 """A stage as programs: F makes its results, B the cotangents of what it reads, W those of its weights, BW both.
 
 Its expression is traced once, over placeholders, and cut (`cutting.py`). Gradients of microbatches are added up in the
-program that makes them, those of 16-bit floats in fp32.
+program that makes them, those of 16-bit floats in fp32. On a mesh each device adds up its own parts; the sums over
+devices are formed once a step, of what was added up.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tessera.dtypes import DType, fp32
+from tessera.lazy.devices import is_mesh
+from tessera.lazy.layouts import Layout
 from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, leaf_node
+from tessera.lazy.structures.building import apply
+from tessera.ops.collective.records import CONSTRAIN, PARTS
 from tessera.sharding.pipeline.cutting import CutExpressions, Values, computed
 
 _NOTHING: Final[Values] = {}
@@ -38,8 +43,10 @@ class StagePrograms:
     def __init__(self, trace: StageTrace, *, split: bool) -> None:
         self.trace = trace
         self._varying = (*trace.inputs, *trace.seeds)
-        self._wide = [_widened(gradient) for gradient in trace.to_parameters]
-        self._forward = CutExpressions(trace.results, [*trace.to_inputs, *self._wide], self._varying)
+        found = [_taken_apart(gradient) for gradient in trace.to_parameters]
+        self._layouts = [laid for _, laid in found]
+        wide = [_widened(gradient) for gradient, _ in found]
+        self._forward = CutExpressions(trace.results, [*trace.to_inputs, *wide], self._varying)
         self._split = split
         self._backward: CutExpressions | None = None
         self._sums: tuple[Leaf, ...] = ()
@@ -75,21 +82,39 @@ class StagePrograms:
         self, gradients: Sequence[Node], values: Values, sums: Sequence[Leaf], beside: Sequence[Node] = ()
     ) -> list[Leaf]:
         if not sums:
-            return computed([*beside, *gradients], values)
+            return computed([*beside, *map(_in_parts, gradients)], values)
         if not self._sums:
             self._sums = tuple(Placeholder(each.structure) for each in sums)
             pairs = zip(gradients, self._sums, strict=True)
-            self._added = [leaf_node(total) + gradient for gradient, total in pairs]
+            self._added = [_in_parts(leaf_node(total) + gradient) for gradient, total in pairs]
         return computed([*beside, *self._added], {**values, **dict(zip(self._sums, sums, strict=True))})
 
     def finished(self, sums: Sequence[Leaf], parts: int) -> list[Leaf]:
-        """The gradients of a step, in the dtypes of the weights: sums over microbatches, divided by `parts`."""
+        """The gradients of a step, in the dtypes and layouts of the weights: sums over microbatches, divided by
+        `parts`. What is pending is summed over devices here.
+        """
         nodes = []
-        for total, gradient in zip(sums, self.trace.to_parameters, strict=True):
+        for total, gradient, laid in zip(sums, self.trace.to_parameters, self._layouts, strict=True):
             node: Any = leaf_node(total)
+            node = node if laid is None else apply(CONSTRAIN, (laid,), (node,))
             node = node if parts == 1 else node / parts
             nodes.append(node if node.dtype is gradient.dtype else node.to(gradient.dtype))
         return computed(nodes, _NOTHING)
+
+
+def _taken_apart(gradient: Node) -> tuple[Node, Layout | None]:
+    """A gradient as it comes, before it is laid as its weight is, and that layout."""
+    structure, leaves = gradient.state
+    operator = structure.operator
+    if operator is None or operator.name != CONSTRAIN.name or not isinstance(structure.attributes[0], Layout):
+        return gradient, None
+    return Node((structure.operands[0], leaves)), structure.attributes[0]
+
+
+def _in_parts(gradient: Node) -> Node:
+    """A gradient of which each device of a mesh keeps its part."""
+    made: Node = gradient if not is_mesh(gradient.structure.device) else apply(CONSTRAIN, (PARTS,), (gradient,))
+    return made
 
 
 def _widened(gradient: Node) -> Node:

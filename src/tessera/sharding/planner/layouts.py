@@ -60,9 +60,13 @@ class BlockLayout(NamedTuple):
     operator: str
     split: Mapping[str, str]
 
+    def axes(self, factors: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+        """By dimension of a tensor with these factors, the axes of the mesh that split it."""
+        return tuple([tuple([axis for axis, split in self.split.items() if split == factor]) for factor in factors])
+
     def of(self, factors: tuple[str, ...], pending: bool = False) -> str:
         """The layout of a tensor with these factors, as text: "dp, -, tp"; "| sum tp" is still to be combined."""
-        dims = ["*".join(axis for axis, split in self.split.items() if split == factor) or "-" for factor in factors]
+        dims = ["*".join(axes) or "-" for axes in self.axes(factors)]
         sums = [axis for axis, split in self.split.items() if split and split not in factors] if pending else []
         return ", ".join(dims) + (f" | sum {' '.join(sums)}" if sums else "")
 

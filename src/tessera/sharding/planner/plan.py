@@ -10,6 +10,7 @@ import numpy as np
 from tessera.errors import ArgumentError, MemoryLimitError
 from tessera.sharding.pipeline.generators import schedule
 from tessera.sharding.pipeline.simulator import ProgramTimes, Timeline, simulate
+from tessera.sharding.planner.applied import AppliedPlan, mesh_of, spec_of
 from tessera.sharding.planner.blocks import transformer_block
 from tessera.sharding.planner.calibration import EFFICIENCIES
 from tessera.sharding.planner.candidates import Parallelism, PlanCandidates, enumerate_candidates
@@ -91,6 +92,36 @@ class MeshPlan:
             return None
         block, extents = transformer_block(self.model, way.microbatch, outside=frozenset(("batch",)))
         return choose_layouts(block, extents, [SplitAxis("tp", way.tp, 1)], self.machine, split_weights=True)
+
+    def apply(self, *, backend: str = "auto") -> AppliedPlan:
+        """The best row as a mesh, the layouts of batches and of a block's weights, and the pipeline's schedule. On
+        fewer ranks than devices the mesh is abstract; `backend="emulated"` has all of them in this process.
+
+        Raises ArgumentError for a row whose experts are shared out: layouts are those of dense blocks.
+        """
+        way, layouts = self.best.candidate, self.layouts
+        if way.ep > 1:
+            raise ArgumentError(
+                f"experts over {way.ep} devices have no layout in a plan", hints=["fixed={'ep': 1} plans without"]
+            )
+        block, _ = transformer_block(self.model, way.microbatch)
+        weights, state = {}, {}
+        for number, operator in enumerate(block):
+            if True in operator.weights:
+                dims = operator.operands[operator.weights.index(True)]
+                split = ((),) * len(dims) if layouts is None else layouts.layouts[number].axes(dims)
+                weights[operator.name] = spec_of(split, "dp" if way.zero == 3 else None)
+                state[operator.name] = spec_of(split, "dp" if way.zero else None)
+        count = self.batch // (way.dp * way.microbatch)
+        return AppliedPlan(
+            mesh_of({axis: getattr(way, axis) for axis in reversed(way.order)}, self.machine.topology.name, backend),
+            spec_of((("dp",), ("cp",))),
+            weights,
+            state,
+            way.pp * way.chunks,
+            count,
+            None if way.pp == 1 else way.schedule,
+        )
 
     def timeline(self) -> Timeline:
         """The best row's pipeline, simulated with its predicted times. Raises ArgumentError where it has none."""

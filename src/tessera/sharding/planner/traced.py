@@ -7,8 +7,8 @@ sums over a mesh axis are combined where they are read, or where they leave the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tessera.errors import ArgumentError, MemoryLimitError
@@ -16,8 +16,10 @@ from tessera.ir.anchors.anchor import Anchor, AnchorError
 from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops.counting import flops_of
 from tessera.ops.record import Operator
+from tessera.sharding.planner.applied import AppliedStep, mesh_of, spec_of
 from tessera.sharding.planner.layouts import BlockLayout, BlockOperator, SplitAxis, choose_layouts
 from tessera.sharding.planner.rates import DeviceRates
+from tessera.sharding.tensors.specs import ShardSpec
 
 _SPLIT = ("add", "max", "min")
 """Reductions whose parts can be combined after each device reduced its own."""
@@ -35,7 +37,8 @@ class TracedStep(NamedTuple):
 @dataclass(frozen=True)
 class StepRow:
     """A mesh for a traced step: seconds of the step, bytes of arguments and results on a device, and layouts: of
-    arguments ("unused" where nothing reads one), of results, and of all operators.
+    arguments ("unused" where nothing reads one), of results, and of all operators. `specs` are those of arguments and
+    of results as a user writes them.
     """
 
     axes: Mapping[str, int]
@@ -44,6 +47,7 @@ class StepRow:
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     layouts: tuple[BlockLayout, ...]
+    specs: tuple[tuple[ShardSpec, ...], tuple[ShardSpec, ...]]
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,19 @@ class StepPlan:
     devices: int
     operators: int
     rows: tuple[StepRow, ...]
+    step: Callable[..., object] = field(compare=False, repr=False)
 
     @property
     def best(self) -> StepRow:
         """The fastest mesh."""
         return self.rows[0]
+
+    def apply(self, *, backend: str = "auto") -> AppliedStep:
+        """The step on the fastest mesh, with the layouts of the plan: a function of the same arguments. On fewer ranks
+        than devices the mesh is abstract; `backend="emulated"` has all of them in this process.
+        """
+        mesh = mesh_of({"dp": self.best.axes["dp"], "tp": self.best.axes["tp"]}, self.rates.topology.name, backend)
+        return AppliedStep(mesh, *self.best.specs, self.step)
 
     def __str__(self) -> str:
         """The table, and the layouts of arguments and results on the fastest mesh."""
@@ -86,8 +98,9 @@ def plan_step(
     rates: DeviceRates,
     fixed: Mapping[str, object],
     memory: float,
+    function: Callable[..., object],
 ) -> StepPlan:
-    """The meshes of axes "tp" (near) and "dp" (far) for a structure, each with its best layouts.
+    """The meshes of axes "tp" (near) and "dp" (far) for the structure of a function, each with its best layouts.
 
     `arguments` are the numbers of the leaves to tell of, in that order, None for one that is not read. `fixed` may hold
     sizes of the two. Raises ArgumentError for others, and where they do not make `devices`; MemoryLimitError where
@@ -110,7 +123,7 @@ def plan_step(
             f"the step's arguments and results fit on no mesh of {devices} devices: {least / 2**30:.1f} GiB a device "
             f"are needed at least, {memory / 2**30:.1f} are there"
         )
-    return StepPlan(rates, devices, len(step.operators), tuple(fitting))
+    return StepPlan(rates, devices, len(step.operators), tuple(fitting), function)
 
 
 def _row(step: TracedStep, arguments: Sequence[int | None], axes: Mapping[str, int], rates: DeviceRates) -> StepRow:
@@ -126,9 +139,15 @@ def _row(step: TracedStep, arguments: Sequence[int | None], axes: Mapping[str, i
     def layout(number: int) -> str:
         return found.layouts[number].of(step.operators[number].result, pending=True) or "one number"
 
+    def spec(number: int) -> ShardSpec:
+        return spec_of(found.layouts[number].axes(step.operators[number].result))
+
     read = tuple("unused" if leaf is None else layout(step.leaves[leaf]) for leaf in arguments)
     results = tuple(map(layout, step.results))
-    return StepRow(dict(axes), found.seconds, memory, read, results, found.layouts)
+    specs = tuple([ShardSpec() if leaf is None else spec(step.leaves[leaf]) for leaf in arguments])
+    return StepRow(
+        dict(axes), found.seconds, memory, read, results, found.layouts, (specs, tuple(map(spec, step.results)))
+    )
 
 
 def traced(structure: Structure) -> TracedStep:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 import torch
 
 from tessera import Tensor, dist, op
 from tessera.errors import AbstractMeshError, ArgumentError, MeshError, PipelineError, ShapeMismatchError
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.sharding.execution import ShardedPlan
 from tessera.sharding.pipeline.actions import Action
 from tessera.sharding.pipeline.generators import schedule
 from tessera.sharding.pipeline.simulator import peaks
+from tessera.sharding.pipeline.transfers import with_transfers
 from tests.mesh.pipelined import SCHEDULES, fault_of, layer, loss, one_process, whole_numbers
 from tests.mesh.references import by_references
 
@@ -32,6 +38,52 @@ def test_stages_lie_on_parts_of_a_mesh(name: str) -> None:
     mesh = dist.Mesh(["dp", "pp", "tp"], shape=(2, 2, 2), backend="emulated")
     with by_references():
         assert fault_of(mesh, name, 1, "sharded", steps=2) is None
+
+
+@contextmanager
+def moves_along_dp() -> Iterator[list[tuple[str, tuple[int, ...]]]]:
+    """What is moved along "dp" meanwhile, and of which tensors."""
+    found: list[tuple[str, tuple[int, ...]]] = []
+    run = ShardedPlan.run
+
+    def recorded(plan: ShardedPlan, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
+        steps = [(move.step.kind, plan.program.values[move.operand].shape) for move in plan.program.moves]
+        axes = [move.step.axis for move in plan.program.moves]
+        found.extend([step for step, axis in zip(steps, axes, strict=True) if axis == "dp"])
+        return run(plan, leaves)
+
+    with patch.object(ShardedPlan, "run", recorded):
+        yield found
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zero-bubble", "a table without REDUCE"])
+@pytest.mark.parametrize(("over", "kind"), [((), "AllReduce"), (("dp",), "ReduceScatter")])
+def test_gradients_are_summed_over_devices_once_a_step(name: str, over: tuple[str, ...], kind: str) -> None:
+    mesh = dist.Mesh(["pp", "dp"], shape=(2, 2), backend="emulated")
+    width, rows = 64, dist.ShardSpec((0,), ("dp",))
+    numbers = [whole_numbers(width, width, seed=n) for n in range(2)]
+    # So many rows that weights are gathered, and not activations exchanged.
+    x, wanted = whole_numbers(1024, width, seed=7), whole_numbers(1024, width, seed=8)
+
+    def stage(weight: Tensor, x: Tensor) -> Tensor:
+        made: Tensor = op.relu(op.matmul(x, weight))
+        return made
+
+    found = {}
+    for microbatches in (2, 4):
+        table = with_transfers(schedule("1f1b", 2, microbatches)) if name.startswith("a table") else name
+        step = dist.pipeline([stage] * 2, mesh, microbatches=microbatches, schedule=table, loss=loss, reduction="sum")
+        weights = [
+            dist.distribute(each, dist.ShardSpec((0,) * len(over), over), step.mesh(n))
+            for n, each in enumerate(numbers)
+        ]
+        with by_references(), moves_along_dp() as moves:
+            _, gradients = step(weights, *(dist.distribute(each, rows, mesh) for each in (x, wanted)))
+        found[microbatches] = [each.full().torch() for each in gradients]
+        assert [each.layout for each in gradients] == [each.layout for each in weights]
+        sums = [move for move in moves if move[0] in ("AllReduce", "ReduceScatter") and move[1]]
+        assert sums == [(kind, (width, width))] * 2
+    assert torch.equal(torch.stack(found[2]), torch.stack(found[4]))
 
 
 def test_kernels_compute_the_same() -> None:
