@@ -32,7 +32,8 @@ def slices(*rows: tuple[str, str, int, int]) -> Trace:
 
 def bars(shown: Shown) -> list[str]:
     """The names of the bars of the flame graph from left to right, the whole and regions left out."""
-    read = """all => all.map(each => [Number(each.querySelector('rect').getAttribute('x')), each.getAttribute('aria-label')])
+    read = """all => all
+      .map(each => [Number(each.querySelector('rect').getAttribute('x')), each.getAttribute('aria-label')])
       .sort((a, b) => a[0] - b[0]).map(([, label]) => label.split(':')[0])"""
     told: list[str] = shown.page.eval_on_selector_all("svg[aria-label='flame graph'] g", read)
     return [name for name in told if name not in ("all", "outer")]
