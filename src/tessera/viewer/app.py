@@ -25,6 +25,7 @@ from tessera.viewer.pages import answers, budget, code, scope
 from tessera.viewer.pages.event import event
 from tessera.viewer.pages.kernel import kernel
 from tessera.viewer.runs import ChangedError, Run
+from tessera.viewer.waiting import BusyError, Waiting
 
 Environment = Mapping[str, Any]
 StartResponse = Callable[..., Any]
@@ -36,6 +37,12 @@ _GZIP: Final = 31
 """What zlib calls gzip's format, with the largest window."""
 _OF_ONE: Final = {"event": event, "kernel": kernel, "programs": code.programs, "code": code.code}
 """Questions about one event or kernel, of which there are too many for a report in one file to hold all answers."""
+_FILES: Final = ("csv", "chrome")
+"""What is kept as a file: the browser waits for it, however long it takes."""
+_AGAIN_S: Final = "1"
+"""After which a page asks again for what was not there in time."""
+WAITED_S: Final = 2.0
+"""How long a server lets a page wait before it says how far the answer is."""
 
 
 class NotFoundError(ArgumentError):
@@ -45,13 +52,17 @@ class NotFoundError(ArgumentError):
 @dataclass
 class Viewer:
     """Serves `runs`, which `find` looks up anew whenever the list is asked for. An answer that would take more than
-    `max_bytes` of memory is refused.
+    `max_bytes` of memory is refused; one that takes longer than `limit_s` is told of as 503 until it is there.
     """
 
     find: Callable[[], list[Run]]
     runs: list[Run] = field(default_factory=list)
     max_bytes: float = math.inf
+    limit_s: float = math.inf
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._waiting = Waiting(self.limit_s)
 
     def __call__(self, environment: Environment, start: StartResponse) -> Iterable[bytes]:
         """Answers a request."""
@@ -61,6 +72,10 @@ class Viewer:
         try:
             asked = dict(parse_qsl(environment.get("QUERY_STRING", ""), max_num_fields=_MOST_FIELDS))
             return self._answer(environment, start, name, asked)
+        except BusyError as error:
+            told = {"error": {**error_json(error)["error"], "progress": error.progress}}
+            status = "503 Service Unavailable"
+            return _said(environment, start, status, told, [("Retry-After", _AGAIN_S)])
         except NotFoundError as error:
             return _failed(environment, start, "404 Not Found", error)
         except ChangedError as error:
@@ -75,36 +90,45 @@ class Viewer:
     ) -> Iterable[bytes]:
         if name in assets.files():
             return _sent(environment, start, assets.content_type(name), assets.files()[name])
+        if name in _FILES:
+            return self._file(environment, start, name, asked)
+        answer = self._waiting.answer((name, *sorted(asked.items())), lambda: self._made(name, asked))
+        if isinstance(answer, bytes):
+            return _sent(environment, start, "application/octet-stream", answer)
+        return _said(environment, start, "200 OK", answer)
+
+    def _made(self, name: str, asked: Mapping[str, str]) -> object:
+        """The answer to a question: packed slices, or what becomes JSON."""
         if name == "runs":
             there = [{"name": run.name, "version": run.version} for run in self.find()] if "look" in asked else None
-            return _said(environment, start, "200 OK", self._listed() if there is None else there)
+            return self._listed() if there is None else there
         if name == "compare":
             a, b = self._run(asked, "a"), self._run(asked, "b")
             for each in (a, b):
                 budget.require(each, name, self.max_bytes)
-            return _said(environment, start, "200 OK", answers.compared(a, b))
+            return answers.compared(a, b)
         run = self._run(asked, "run")
-        if name in ("columns", "csv", "kernel") or name in answers.ANSWERS:
-            budget.require(
-                run, asked.get("table", name) if name == "csv" else name, self.max_bytes, scope.window(asked)
-            )
+        if name in ("columns", "kernel") or name in answers.ANSWERS:
+            budget.require(run, name, self.max_bytes, scope.window(asked))
         if name == "columns":
-            body, _ = answers.slices(run, asked)
-            return _sent(environment, start, "application/octet-stream", body)
+            return answers.slices(run, asked)[0]
         if name in _OF_ONE:
-            return _said(environment, start, "200 OK", _OF_ONE[name](run, asked))
-        if name == "csv":
-            return _table(environment, start, run, asked)
-        if name == "chrome":
-            headers = [
-                ("Content-Type", "application/gzip"),
-                ("Content-Disposition", "attachment; filename=trace.json.gz"),
-            ]
-            start("200 OK", headers)
-            return _gzipped(chrome.pieces(run.trace()))
+            return _OF_ONE[name](run, asked)
         if name not in answers.ANSWERS:
             raise NotFoundError(f"there is no {name!r}")
-        return _said(environment, start, "200 OK", answers.ANSWERS[name](run, asked))
+        return answers.ANSWERS[name](run, asked)
+
+    def _file(
+        self, environment: Environment, start: StartResponse, name: str, asked: Mapping[str, str]
+    ) -> Iterable[bytes]:
+        run = self._run(asked, "run")
+        if name == "csv":
+            budget.require(run, asked.get("table", name), self.max_bytes, scope.window(asked))
+            return _table(environment, start, run, asked)
+        pieces = chrome.pieces(run.trace())
+        disposition = ("Content-Disposition", "attachment; filename=trace.json.gz")
+        start("200 OK", [("Content-Type", "application/gzip"), disposition])
+        return _gzipped(pieces)
 
     def _listed(self) -> list[dict[str, Any]]:
         with self._lock:
@@ -160,9 +184,15 @@ def _failed(environment: Environment, start: StartResponse, status: str, error: 
     return _said(environment, start, status, error_json(error))
 
 
-def _said(environment: Environment, start: StartResponse, status: str, answer: object) -> Iterable[bytes]:
+def _said(
+    environment: Environment,
+    start: StartResponse,
+    status: str,
+    answer: object,
+    more: Iterable[tuple[str, str]] = (),
+) -> Iterable[bytes]:
     body = json.dumps(answer, allow_nan=False, default=str).encode()
-    return _sent(environment, start, "application/json", body, status)
+    return _sent(environment, start, "application/json", body, status, more)
 
 
 def _sent(

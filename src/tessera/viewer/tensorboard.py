@@ -17,7 +17,7 @@ from tensorboard.plugins import base_plugin
 
 from tessera.errors import ProfileError
 from tessera.profiling.export.formats.parquet import KEY
-from tessera.viewer.app import Viewer
+from tessera.viewer.app import WAITED_S, Viewer
 from tessera.viewer.runs import PARQUET, Run, runs_at
 
 _EVERY_S: Final = 5.0
@@ -38,7 +38,7 @@ class TesseraPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def get_plugin_apps(self) -> Mapping[str, Callable[..., Any]]:
         """The application, below `/data/plugin/tessera`."""
-        viewer = Viewer(self._runs)
+        viewer = Viewer(self._runs, limit_s=WAITED_S)
         return {"/static/*": viewer, "/api/*": viewer}
 
     def is_active(self) -> bool:

@@ -10,7 +10,7 @@ import polars
 import pytest
 
 from tessera import analyze
-from tessera.profiling.analyses import kernels
+from tessera.profiling.analyses import kernels, operations
 from tessera.profiling.trace.table import Trace, frame
 from tessera.viewer.pages import columns, works
 from tests.unit.profiling.analyses.traces import collective, kernel, trace
@@ -199,3 +199,30 @@ def test_events_that_are_odd_are_counted_by_what_is_odd_about_them() -> None:
         },
     }
     assert columns.odd(whole_run()) == {"total": 0, "reasons": {}}
+
+
+def test_kernels_are_grouped_by_operator_shape_and_the_line_that_made_them() -> None:
+    lines = ["a.py:1 <module>;b.py:7 forward", "b.py:7 forward", "a.py:1 <module>;b.py:9 forward"]
+    shapes = ["[[4,4]]", "[[8,4]]", "[[4,4]]"]
+    rows = [
+        kernel("matmul", 10 * at, 1 + at, stack=stack, shapes=shape)
+        for at, (stack, shape) in enumerate(zip(lines, shapes, strict=True))
+    ]
+    viewer = viewer_of(trace(*rows))
+
+    def told(by: str) -> list[list[object]]:
+        return [row[:2] for row in answered(viewer, f"/api/kernels?run=0&by={by}")["rows"]]
+
+    assert told("operator") == [["matmul", 3]]
+    assert told("shape") == [["[[4,4]]", 2], ["[[8,4]]", 1]]
+    assert sorted(told("line")) == [["b.py:7 forward", 2], ["b.py:9 forward", 1]]
+
+
+def test_groups_beyond_the_first_and_groups_that_nothing_tells_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "MOST_ROWS", 2)
+    viewer = viewer_of(trace(*[kernel(f"k{at}", 10 * at, 1 + at) for at in range(5)]))
+    found = answered(viewer, "/api/kernels?run=0&by=kernel")
+    assert [row[0] for row in found["rows"]] == ["k4", "k3"]
+    assert found["notes"] == ["3 more groups take 0.006 ms, 40 %"]
+    for by in ("shape", "line"):
+        assert "recorded" in answered(viewer, f"/api/kernels?run=0&by={by}")["notes"][0]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tessera import analyze
+from tessera.profiling.analyses import kernels
 from tessera.profiling.report import report as reports
 from tessera.profiling.trace import reading
 
@@ -29,9 +30,7 @@ def roofline(file: File, arch: Arch = None, plot: Plot = None) -> None:
 
 def stalls(
     file: File,
-    group_by: Annotated[
-        str, typer.Option(help="kernel, region, stream, thread, device, rank, dtype or schedule.")
-    ] = "kernel",
+    group_by: Annotated[str, typer.Option(help=f"One of {', '.join(kernels.GROUPS)}.")] = "kernel",
     plot: Plot = None,
 ) -> None:
     """Print where kernels wait for memory."""

@@ -16,7 +16,7 @@ from wsgiref.simple_server import WSGIServer
 import typer
 
 from tessera.errors import ArgumentError
-from tessera.viewer.app import Viewer
+from tessera.viewer.app import WAITED_S, Viewer
 from tessera.viewer.pages import budget
 from tessera.viewer.runs import Run, runs_at
 from tessera.viewer.server import serving
@@ -46,7 +46,7 @@ def view(
     if len(runs) == 1:
         runs[0].trace()  # says now what cannot be read; among several it is the page that says so
     limit = budget.default_bytes() if max_memory is None else max_memory * 1e9
-    server, address = _listening(Viewer(found, runs, max_bytes=limit), host, port)
+    server, address = _listening(Viewer(found, runs, max_bytes=limit, limit_s=WAITED_S), host, port)
     signal.signal(signal.SIGTERM, _interrupt)
     with contextlib.suppress(KeyboardInterrupt), server:
         _tell(host, address, open_)

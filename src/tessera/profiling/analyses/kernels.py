@@ -14,8 +14,14 @@ from tessera.profiling.trace.table import COLUMNS, Trace
 NAME: Final = polars.coalesce("operator", "kernel_name")
 """What a kernel is called in tables: its operator where the trace knows it."""
 
+_LINE: Final = col("stack").cast(polars.String).str.split(";").list.last()
+"""The innermost frame of the Python stack that made a kernel: file, line and function."""
+
 GROUPS: Final[Mapping[str, polars.Expr]] = {
     "kernel": NAME,
+    "operator": col("operator"),
+    "shape": col("shapes"),
+    "line": _LINE,
     "region": col("region"),
     "stream": polars.coalesce(col("stream_name").cast(polars.String), col("stream_id").cast(polars.String)),
     "thread": col("thread_id"),

@@ -16,14 +16,16 @@ class Field:
     """One quantity that a sampler reads, of `device` ("cpu", "cuda:0").
 
     A cumulative quantity grows (an energy, a count): its samples are its growth per second, times `scale`; those of
-    any other are what was read, times `scale`. `bits` names the bits of a quantity that is a mask, such as
-    `throttle_reason`.
+    any other are what was read, times `scale`. Quantities of a sampler that are a `share` grow together by what they
+    are parts of, whatever clock counts it: their samples are shares of that growth, times `scale`. `bits` names the
+    bits of a quantity that is a mask, such as `throttle_reason`.
     """
 
     name: str
     unit: str
     device: str = "cpu"
     cumulative: bool = False
+    share: bool = False
     scale: float = 1.0
     bits: Mapping[int, str] = field(default_factory=dict)
 

@@ -72,7 +72,16 @@ class Series:
         if cumulative.any():
             scales = numpy.array([each.scale for each in self.fields])[cumulative]
             samples[:, cumulative] = _rates(times, values[:, cumulative], before, cumulative) * scales
+        shares = numpy.array([each.share for each in self.fields])
+        if shares.any():
+            samples[:, shares] = _shares(samples[:, shares]) * [each.scale for each in self.fields if each.share]
         return times, samples
+
+
+def _shares(growth: NDArray[numpy.float64]) -> NDArray[numpy.float64]:
+    """Each column's share of the growth of all of them; NaN where nothing grew."""
+    whole = numpy.nansum(growth, axis=1, keepdims=True)
+    return numpy.divide(growth, whole, out=numpy.full_like(growth, numpy.nan), where=whole > 0)
 
 
 def _apart(times: NDArray[numpy.int64], before: int | None, least_ns: int) -> NDArray[numpy.int64]:

@@ -81,7 +81,22 @@ def _grouped(trace: Trace, by: str) -> Analysis:
     rates = {"gflop_per_s": col("flops") / col("total_ms") / 1e6, "achieved_gbps": col("bytes") / col("total_ms") / 1e6}
     table = kernels.grouped(trace, by, ()).with_columns(**rates)
     shown = {by: by.capitalize(), **headings, "achieved_gbps": "GB/s"}
-    return Analysis(f"Kernels by {by}", table, shown, missing=kernels.missing(trace, table, ["achieved_gbps"]))
+    missing = kernels.missing(trace, table, ["achieved_gbps"])
+    nameless = len(table) and table[by].null_count() == len(table)
+    notes = [_UNGROUPED[by]] if nameless and by in _UNGROUPED else []
+    rest = table.slice(operations.MOST_ROWS)
+    if len(rest):
+        total, share = (f"{rest[name].sum():,.4g}" for name in ("total_ms", "share_pct"))
+        notes.append(f"{len(rest):,} more groups take {total} ms, {share} %")
+    table = table.head(operations.MOST_ROWS)
+    return Analysis(f"Kernels by {by}", table, shown, notes=tuple(notes), missing=missing)
+
+
+_UNGROUPED: Final = {
+    "shape": "no shapes were recorded: record_shapes=True keeps them",
+    "line": "no Python stacks were recorded: with_stack=True keeps those that made kernels",
+}
+"""Why no kernel has a group of some kinds."""
 
 
 def _regions(trace: Trace) -> list[str]:

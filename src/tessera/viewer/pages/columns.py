@@ -35,6 +35,7 @@ from tessera.profiling.export.chrome_lines import SLICES
 from tessera.profiling.trace import nesting
 from tessera.profiling.trace.grouping import by_lane
 from tessera.profiling.trace.table import Trace
+from tessera.viewer import waiting
 from tessera.viewer.pages import works
 
 MAGIC: Final = b"TSR1"
@@ -52,6 +53,8 @@ _LEVEL: Final = 4
 KEPT: Final = 10
 """One of so many that a page may get is kept where there are more."""
 _CONTROL: Final = r"[\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+_READ, _NESTED, _ORDERED = 0.3, 0.5, 0.7
+"""Shares of the steps that are done once slices are read, made to nest, and in order; they are packed last."""
 _LANE: Final = ("rank", "pid", "device", "thread_id", "stream_id", "stream_name")
 
 Integers = NDArray[numpy.int64]
@@ -111,10 +114,13 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
     """The slices of a trace, or of a window of it, packed; and by slice the row of its event in the trace, -1 for
     sums.
     """
+    waiting.tell(0.0)
     events, total, summed = slices(trace, most, window)
+    waiting.tell(_READ)
     numbers, lanes = by_lane(events)
     start = events["start_ns"].to_numpy()
     starts, ends, shift = nesting.fit(start, start + events["dur_ns"].to_numpy(), numbers)
+    waiting.tell(_NESTED)
     order, told = _ordered(numbers, starts, ends, _labelled(lanes, trace.metadata))
     starts, ends = starts[order], ends[order]
     names, codes = _numbered(events["name"].gather(order))
@@ -125,6 +131,7 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
         depth[own] = depths(starts[own], ends[own])
         lane["depth"] = int(depth[own].max(initial=0)) + 1
         previous[own] = numpy.concatenate([[0], starts[own][:-1]])
+    waiting.tell(_ORDERED)
     kinds = list(SLICES)
     work, about = works.works(events, trace)
     kind = events["kind"].cast(polars.String).replace_strict(kinds, range(len(kinds)), return_dtype=polars.Int64)

@@ -36,14 +36,32 @@ export async function ask(question, parameters = {}) {
   return answer;
 }
 
+const waiting = { tell: () => {} };
+
+/** Has `tell` told how far an answer is that the server still makes: a share from 0 to 1, or null where it does not say. */
+export function onWaiting(tell) {
+  waiting.tell = tell;
+}
+
+/** The response to a question, asked again as long as the server is not ready. */
+async function patient(key) {
+  for (;;) {
+    const response = await fetch(new URL(`api/${key}`, base()), { credentials: 'same-origin' });
+    if (response.status !== 503) return response;
+    const { error } = await response.json();
+    waiting.tell(error.progress);
+    const seconds = Number(response.headers.get('Retry-After')) || 1;
+    await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
+  }
+}
+
 async function fetched(key) {
   if (held) {
     if (key in held.answers) return held.answers[key];
     return { error: { code: 'E_PROFILE', message: 'a report in one file does not hold this', hints: ['tessera-prof view'] } };
   }
   try {
-    const response = await fetch(new URL(`api/${key}`, base()), { credentials: 'same-origin' });
-    return await response.json();
+    return await (await patient(key)).json();
   } catch (error) {
     const hints = ['tessera-prof view has ended, or the connection is gone'];
     return { error: { code: 'E_PROFILE', message: String(error.message || error), hints } };
@@ -71,7 +89,7 @@ export async function columnsOf(run, span = null) {
     if (text === undefined) throw { code: 'E_PROFILE', message: 'this report holds no timeline of this run', hints: [] };
     return bytesOf(text);
   }
-  const response = await fetch(new URL(`api/columns?${new URLSearchParams({ run, ...(span ? { t0: span[0], t1: span[1] } : {}) })}`, base()), { credentials: 'same-origin' });
+  const response = await patient(`columns?${new URLSearchParams({ run, ...(span ? { t0: span[0], t1: span[1] } : {}) })}`);
   if (!response.ok) throw (await response.json()).error;
   return new Uint8Array(await response.arrayBuffer());
 }

@@ -1,6 +1,6 @@
 // The viewer: a header that all pages share, and the page that the address names.
 
-import { ask, download, isFile } from './api.js';
+import { ask, download, isFile, onWaiting } from './api.js';
 import { codePage } from './code.js';
 import { collectivesPage } from './collectives.js';
 import { comparePage } from './compare.js';
@@ -48,7 +48,11 @@ async function show() {
   emptied(app).append(header(about, run, other, now, page), tabs(page, about), banner, main);
   main.dataset.page = page;
   main.dataset.ready = '';
-  emptied(main).append(note('reading\u2026'));
+  const reading = note('reading\u2026');
+  emptied(main).append(reading);
+  onWaiting((progress) => {
+    reading.textContent = `reading\u2026 ${progress === null ? 'the server still computes this' : `${Math.round(100 * progress)} %`}`;
+  });
   try {
     if (about.error) throw { code: 'E_PROFILE', message: about.error, hints: about.hints };
     const box = element('div', {});

@@ -40,7 +40,7 @@ def test_stalls_are_grouped_by_what_is_asked_for() -> None:
 def test_a_group_that_there_is_not_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(ArgumentError, match="group_by='colour'") as failure:
         analyze.stalls(MEASURED, group_by="colour")
-    assert "kernel, region" in failure.value.hints[0]
+    assert "kernel, operator, shape, line, region" in failure.value.hints[0]
 
 
 def test_without_counters_the_table_says_why_and_shows_what_there_is() -> None:

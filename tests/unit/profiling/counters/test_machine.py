@@ -69,8 +69,8 @@ def test_clock_heat_and_throttling_of_a_server(server: MachineBackend, tmp_path:
 
 def test_utilization_counts_all_processors(tmp_path: Path) -> None:
     write(tmp_path, {"stat": "cpu  100 10 50 1000 20 3 4 5 0 0"})
-    sampler = UtilizationSampler(tmp_path / "stat", 2)
-    assert list(sampler.read()) == [167, 20, 5]
+    sampler = UtilizationSampler(tmp_path / "stat")
+    assert list(sampler.read()) == [167, 1000, 20, 5]
     sampler.close()
 
 

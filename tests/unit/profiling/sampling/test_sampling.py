@@ -91,6 +91,19 @@ def test_a_count_that_begins_anew_gives_no_rate(monkeypatch: pytest.MonkeyPatch)
     assert numpy.isnan(series.take()[1]).all()
 
 
+def test_shares_are_of_what_was_counted_and_not_of_another_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    instants = iter([10**9 * second for second in range(4)])
+    monkeypatch.setattr(time, "monotonic_ns", lambda: next(instants))
+    busy, idle = (Field(name, "%", cumulative=True, share=True, scale=100.0) for name in ("busy", "idle"))
+    # 204 ticks of two processors in a second, then 150 of 200, then none.
+    series = Series("test", Scripted([busy, idle], [(0, 0), (204, 0), (354, 50), (354, 50)]))
+    for _ in range(4):
+        series.read(0)
+    samples = series.take()[1]
+    assert samples[1:3].tolist() == [[100, 0], [75, 25]]
+    assert numpy.isnan(samples[[0, 3]]).all()
+
+
 def test_a_sampler_that_fails_ends_and_its_samples_stay() -> None:
     sampler = Scripted([GAUGE], [(40_000,), (41_000,)])
     with Sampling([("process", sampler)], 1) as sampled:

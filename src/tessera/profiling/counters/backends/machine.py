@@ -7,7 +7,6 @@ Sources: proc(5); Linux `Documentation/admin-guide/pm/cpufreq.rst`, `Documentati
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Final
 from tessera.profiling.counters.files import PolledFile, text
 from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
 
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_UTILIZATION: Final = ("machine_cpu_pct", "idle_pct", "iowait_pct", "steal_pct")
 _CHIPS: Final = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal", "scmi_sensors")
 _ZONES: Final = ("x86_pkg_temp", "cpu-thermal", "cpu_thermal", "soc_thermal", "acpitz")
 
@@ -27,23 +26,22 @@ _VIRTUAL: Final = "virtual machines rarely have it; look at the host"
 
 
 class UtilizationSampler:
-    """Share of all processors' time that was busy, waited for disks, and was taken by the hypervisor."""
+    """Share of all processors' time that was busy, idle, waited for disks, and was taken by the hypervisor.
+
+    The kernel counts in ticks of its own, some of which come late: by another clock a busy machine is above 100 %.
+    """
 
     min_interval_ms = 500.0  # the kernel counts in hundredths of a second
 
-    def __init__(self, path: Path, processors: int) -> None:
-        share = 100 / _TICKS / processors
-        self.fields: Sequence[Field] = (
-            Field("machine_cpu_pct", "%", cumulative=True, scale=share),
-            Field("iowait_pct", "%", cumulative=True, scale=share),
-            Field("steal_pct", "%", cumulative=True, scale=share),
-        )
+    fields: Sequence[Field] = tuple(Field(name, "%", cumulative=True, share=True, scale=100.0) for name in _UTILIZATION)
+
+    def __init__(self, path: Path) -> None:
         # The first line holds the sum over processors; the rest is long on large machines.
         self._file = PolledFile(path, 256)
 
     def read(self) -> Sequence[float]:
-        user, nice, system, _, iowait, irq, softirq, steal = map(int, self._file.read().split(None, 9)[1:9])
-        return user + nice + system + irq + softirq, iowait, steal
+        user, nice, system, idle, iowait, irq, softirq, steal = map(int, self._file.read().split(None, 9)[1:9])
+        return user + nice + system + irq + softirq, idle, iowait, steal
 
     def close(self) -> None:
         self._file.close()
@@ -154,7 +152,7 @@ class MachineBackend:
 
     def capabilities(self, subject: Subject) -> Mapping[str, Capability]:
         stat = None if text(self.proc / "stat") else f"{self.proc / 'stat'} cannot be read"
-        found = {name: Capability("%", stat) for name in ("machine_cpu_pct", "iowait_pct", "steal_pct")}
+        found = {name: Capability("%", stat) for name in _UTILIZATION}
         clock = bool(self._frequencies() or cpuinfo_clocks(self.proc / "cpuinfo"))
         found["frequency_mhz"] = _capability(_FREQUENCY, clock, "neither cpufreq nor /proc/cpuinfo tells clocks")
         heat = bool(temperature_files(self.sys))
@@ -166,7 +164,7 @@ class MachineBackend:
     def open(self, subject: Subject) -> Sequence[Sampler]:
         samplers: list[Sampler] = []
         if text(self.proc / "stat"):
-            samplers.append(UtilizationSampler(self.proc / "stat", os.cpu_count() or 1))
+            samplers.append(UtilizationSampler(self.proc / "stat"))
         if paths := self._frequencies():
             samplers.append(FrequencySampler(paths))
         elif cpuinfo_clocks(self.proc / "cpuinfo"):
