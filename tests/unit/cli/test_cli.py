@@ -37,6 +37,18 @@ def test_help_names_every_command_and_loads_none() -> None:
     assert (status, commands, heavy) == ("status 0", "tessera.cli.main", "")
 
 
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["compile", "--help"], ["run", "--help"]], ids=" ".join)
+def test_what_only_prints_does_not_wait_for_torch(words: list[str]) -> None:
+    program = (
+        "import sys\n"
+        "from tessera.cli.main import main\n"
+        f"try: main({words})\n"
+        "except SystemExit as end: print('status', end.code, 'torch' in sys.modules, 'numpy' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "status 0 False False"
+
+
 def test_an_unknown_command_ends_with_status_2() -> None:
     done = tessera("docter")
     assert done.returncode == 2

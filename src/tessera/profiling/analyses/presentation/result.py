@@ -126,6 +126,7 @@ def svg(draw: Callable[[Figure], None]) -> str:
         draw(figure)
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     picture = _DARK.sub("currentColor", out.getvalue()[out.getvalue().index("<svg ") :])
+    picture = picture.replace("#dddddd", "#80808060")  # grids
     return picture.replace("<svg ", '<svg style="max-width:100%;height:auto;fill:currentColor" ', 1)
 
 
