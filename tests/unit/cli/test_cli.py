@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -47,6 +48,22 @@ def test_what_only_prints_does_not_wait_for_torch(words: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "status 0 False False"
+
+
+@pytest.mark.parametrize(
+    ("module", "command", "known"), [("main", "tessera", "compile"), ("prof", "tessera-prof", "compare")]
+)
+def test_shells_complete_the_names_of_commands(module: str, command: str, known: str) -> None:
+    words = {
+        f"_{command.upper().replace('-', '_')}_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"{command} com",
+        "COMP_CWORD": "1",
+    }
+    program = f"from tessera.cli.{module} import main; main([])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | words, check=False
+    )
+    assert (done.stdout.split(), done.stderr) == ([known], "")
 
 
 def test_an_unknown_command_ends_with_status_2() -> None:
