@@ -26,6 +26,7 @@ from tessera.lazy.layouts import Layout
 from tessera.lazy.leaves.conversion import NotATensorError, beside
 from tessera.lazy.leaves.export import exported, to_torch
 from tessera.lazy.leaves.leaf import Placeholder
+from tessera.lazy.leaves.shown import as_html
 from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.leaves.transfer import on_device
 from tessera.lazy.node import leaf_node, use_node_class
@@ -42,6 +43,7 @@ from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.sharding.tensors import properties as tensors
 from tessera.sharding.tensors.mesh import Mesh
 from tessera.sharding.tensors.specs import ShardSpec
+from tessera.system.notebooks import ShownText, preformatted
 
 if TYPE_CHECKING:  # what the doors add, as `doors/protocols/methods.py` says
     from tessera.methods import OperatorMethods
@@ -218,7 +220,7 @@ class Tensor(OperatorMethods):
         result: Tensor = leaf_node(from_torch(self._values())) if is_mesh(self._device) else self
         return result
 
-    def inspect(self, level: str) -> entry.LevelText:
+    def inspect(self, level: str) -> ShownText:
         """The text of a level of the compiler for this expression, also after its evaluation: "graph", "rewrites",
         "fusion", "schedule", "tile" or "target".
         """
@@ -309,6 +311,14 @@ class Tensor(OperatorMethods):
         text = _DTYPE_NOTE.sub("", repr(to_torch(leaves[0]).cpu())).removeprefix("tensor(")
         values = text.replace("\n       ", "\n")
         return f"{head},\n{values.removesuffix(')')})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the outermost values where there are any. As `repr`, it never computes."""
+        structure, leaves = self.state
+        if not structure.is_leaf or is_mesh(structure.device) or isinstance(leaves[0], Placeholder):
+            return preformatted(repr(self))
+        place = "" if structure.device in (None, CPU) else f", {structure.device}"
+        return as_html(leaves[0], f"Tensor({list(structure.shape)}, {structure.dtype}{place})")
 
     def __format__(self, form: str) -> str:
         return format(self._value_for("a format"), form) if form else str(self)

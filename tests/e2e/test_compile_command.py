@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tessera.cli.main import main
@@ -124,3 +126,45 @@ def test_rows_that_16_bytes_divide_but_16_elements_do_not_are_copied_asynchronou
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
     assert "cp.async" in rows["instructions"]
     assert rows["spills"].split()[1] == "0"
+
+
+KERNELS = """
+import beside
+from tessera import op
+
+@op.kernel
+def gated(a, b):
+    return op.gelu(a @ b) * beside.SCALE
+
+number = 3
+
+if __name__ == "__main__":
+    raise SystemExit("run, not imported")
+"""
+
+
+def test_a_kernel_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton", reason="the extra `triton` is not installed")
+    file = tmp_path / "mine.py"
+    file.write_text(KERNELS)
+    (tmp_path / "beside.py").write_text("SCALE = 0.5\n")
+    shapes = ("--shape", "128,256", "--shape", "256,64", "--dtype", "bf16", "--target", "sm90a", "--candidates", "0")
+    assert run(f"{file}:gated", *shapes) == 0
+    text = capsys.readouterr().out
+    assert "gelu" in text.splitlines()[0]
+    assert " for H100" in text
+    assert "registers" in text
+
+
+def test_a_kernel_that_a_file_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(KERNELS)
+    (tmp_path / "beside.py").write_text("SCALE = 0.5\n")
+    for name, said in (
+        (f"{file}:gate", "has no function 'gate'"),
+        (f"{file}:number", "its kernels are gated"),
+        (f"{tmp_path}/none.py:gated", "no such file"),
+        ("gated", "no operator is called 'gated'"),
+    ):
+        assert run(name, "--shape", "8,8", "--target", "sm90") == 1
+        assert said in capsys.readouterr().err

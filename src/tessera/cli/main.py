@@ -23,7 +23,7 @@ COMMANDS = {
     "tune": "Find the best schedules of an operator, or of all kernels that a run used, and keep them.",
     "doctor": "Print versions, CPU, threads, caches and GPU, and why what is missing is missing.",
     "opt": "Run passes on a file of IR, and print it or what a backend makes of it.",
-    "compile": "Compile an operator for a GPU that need not be there: registers, spills, shared memory, instructions.",
+    "compile": "Compile an operator, or a kernel of a file, for a GPU that need not be there.",
     "run": "Run a script in several processes, or a compiled kernel that `tessera opt --emit=object` wrote.",
     "cache": "List, show, export, import, merge, compare and tidy the winners that tuning found.",
 }
@@ -55,7 +55,7 @@ def print_error(error: TesseraError) -> None:
 
 
 def _application() -> typer.Typer:
-    application = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    application = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
     application.callback(help="Tessera, a tile-centric tensor compiler.")(_options)
     # Each command reads its own options, --help included: nothing of them is known before its module is imported.
     untouched = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}

@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _application() -> typer.Typer:
-    application = typer.Typer(cls=_Commands, add_completion=False, pretty_exceptions_enable=False)
+    application = typer.Typer(cls=_Commands, pretty_exceptions_enable=False)
     application.callback(help=_EXAMPLES, invoke_without_command=True)(record)
     untouched = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
     for name, (module, meaning) in COMMANDS.items():

@@ -17,6 +17,7 @@ from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node
 from tessera.lazy.structures.structure import Plan, Structure
 from tessera.system import forks
+from tessera.system.notebooks import ShownText
 from tessera.tuning.interfaces import TuningBackend
 
 __all__ = ["autotune", "evaluate", "evaluate_together", "inspect", "issue", "issue_into", "plan_over", "prepared"]
@@ -104,24 +105,13 @@ def evaluate_together(*tensors: N) -> tuple[N, ...]:
     return tensors
 
 
-class LevelText(str):
-    """The text of a level of the compiler, which notebooks show as it is."""
-
-    __slots__ = ()
-
-    def _repr_html_(self) -> str:
-        import html
-
-        return f"<pre>{html.escape(self)}</pre>"
-
-
-def inspect(node: Node, level: str) -> LevelText:
+def inspect(node: Node, level: str) -> ShownText:
     """The text of a level of the compiler for a node's expression."""
     with forks.importing:
         from tessera.compiler.explain import inspection
 
     structure = node.structure if node.is_pending else getattr(node, "computed", node.structure)
-    return LevelText(inspection.inspect_structure(structure, level))
+    return ShownText(inspection.inspect_structure(structure, level))
 
 
 evaluation.set_evaluator(evaluate)

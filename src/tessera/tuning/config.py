@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system.notebooks import ShownAsText
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.store.identity import Identity
 
@@ -30,7 +31,7 @@ WarmingState: TypeAlias = Literal["waiting", "tuning", "elsewhere", "done", "fai
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ShownAsText):
     """A schedule for one kernel of one shape; prints as `Best config: tile=(128,128,64), pipeline_depth=3,
     fusion=True` and the other knobs; of one that nobody has tuned it says so.
 
@@ -60,7 +61,7 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Imported:
+class Imported(ShownAsText):
     """What `load_cache` did: entries applied, entries that what is here already beats, and those refused, by reason."""
 
     applied: int
@@ -97,7 +98,7 @@ class Warming:
 
 
 @dataclass(frozen=True)
-class Status:
+class Status(ShownAsText):
     """The state of autotuning in this process; `entries` counts winners by layer, `problems` are cache files at
     fault. `share` is that of the program's time which warm-up tuning may take, None where first calls are tuned at
     once; `warming` has the progress of each kernel that was met, and `warming_s` the seconds that it has cost so far.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system.notebooks import ShownAsText
 from tessera.tuning.config import Config
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.measure.trial import Trial, trial_of
@@ -51,7 +52,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class ScheduleExplanation:
+class ScheduleExplanation(ShownAsText):
     """What is known of one choice; prints itself. `config` says where it comes from.
 
     `binding` is the resource that the cost model takes the winner to wait for, and `terms` the seconds that each

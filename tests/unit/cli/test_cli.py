@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -35,6 +36,34 @@ def test_help_names_every_command_and_loads_none() -> None:
     *help_page, status, commands, heavy = done.stdout.split("\n")[:-1]
     assert all(any(name in line for line in help_page) for name in main.COMMANDS)
     assert (status, commands, heavy) == ("status 0", "tessera.cli.main", "")
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["compile", "--help"], ["run", "--help"]], ids=" ".join)
+def test_what_only_prints_does_not_wait_for_torch(words: list[str]) -> None:
+    program = (
+        "import sys\n"
+        "from tessera.cli.main import main\n"
+        f"try: main({words})\n"
+        "except SystemExit as end: print('status', end.code, 'torch' in sys.modules, 'numpy' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "status 0 False False"
+
+
+@pytest.mark.parametrize(
+    ("module", "command", "known"), [("main", "tessera", "compile"), ("prof", "tessera-prof", "compare")]
+)
+def test_shells_complete_the_names_of_commands(module: str, command: str, known: str) -> None:
+    words = {
+        f"_{command.upper().replace('-', '_')}_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"{command} com",
+        "COMP_CWORD": "1",
+    }
+    program = f"from tessera.cli.{module} import main; main([])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | words, check=False
+    )
+    assert (done.stdout.split(), done.stderr) == ([known], "")
 
 
 def test_an_unknown_command_ends_with_status_2() -> None:

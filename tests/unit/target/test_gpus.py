@@ -95,6 +95,13 @@ def test_both_a100s_are_known_and_the_larger_stands_for_both() -> None:
     assert target.gpu("A100").name == "A100-SXM4-80GB"
     assert target.gpu("A100-SXM4-40GB").byte_per_s("HBM") == 1.555e12
     assert target.gpu("GB200").cores == 152
+    assert target.gpu("NVIDIA H100").name == target.gpu("h100-sxm5").name == target.gpu("H100 SXM5").name
+    assert target.gpu("AMD Instinct MI300X").name == target.gpu("gfx942").name == "MI300X"
+    assert target.gpu("sm90a") is target.gpu("sm_90a") is target.gpu("sm90")
+    assert target.gpu("sm_100a") is target.gpu("sm100")
+    for unknown in ("sm90b", "", "NVIDIA "):
+        with pytest.raises(UnsupportedTargetError):
+            target.gpu(unknown)
 
 
 # -- devices ----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from tessera.system.notebooks import ShownAsText
 from tessera.tuning.explanation import duration
 
 ScheduleSource: TypeAlias = Literal["default", "model", "tuned", "pinned"]
@@ -17,7 +18,7 @@ _MB = 1e6
 
 
 @dataclass(frozen=True)
-class KernelExplanation:
+class KernelExplanation(ShownAsText):
     """One kernel of a plan, or one call of a library. What is not known is None.
 
     `name` is the kernel's in `inspect("schedule")`, `label` that of `graph.profile`. `predicted_us` is the cost model's
@@ -57,7 +58,7 @@ class KernelExplanation:
 
 
 @dataclass(frozen=True)
-class PlanExplanation:
+class PlanExplanation(ShownAsText):
     """What one evaluation runs: its kernels in order, the rewrites as `inspect("rewrites")` lists them, and why what
     goes through memory between kernels does.
     """
@@ -101,7 +102,7 @@ class MoveExplanation:
 
 
 @dataclass(frozen=True)
-class MeshExplanation:
+class MeshExplanation(ShownAsText):
     """What an expression over tensors of a mesh became: the program of each device as text, and what moves between
     devices.
     """
@@ -121,7 +122,7 @@ class MeshExplanation:
 
 
 @dataclass(frozen=True)
-class GraphExplanation:
+class GraphExplanation(ShownAsText):
     """What `graph.explain` gives: the plans of a step, each once, in the order in which they first ran, and what became
     of expressions over tensors of a mesh. Printing it shows the text.
     """

@@ -37,6 +37,7 @@ from tessera.lazy.node import Node
 from tessera.lazy.structures.structure import Structure
 from tessera.lazy.structures.symbolic import SymbolicForm, symbolic_form
 from tessera.system import forks
+from tessera.system.notebooks import ShownText
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any)
@@ -260,11 +261,11 @@ class TracedFunction(Generic[P, R]):
             )
         return self._last.results[0].structure
 
-    def inspect(self, level: str) -> str:
+    def inspect(self, level: str) -> ShownText:
         """The text of a level ("graph", "schedule", "tile" or "target") for the last call."""
         from tessera.compiler.explain.inspection import inspect_structure  # xdsl is loaded when it is needed
 
-        return inspect_structure(self.last_structure, level)
+        return ShownText(inspect_structure(self.last_structure, level))
 
     @property
     def schedule(self) -> Any:

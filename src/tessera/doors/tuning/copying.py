@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tessera.errors import ArgumentError
+from tessera.system.notebooks import ShownAsText
 
 if TYPE_CHECKING:
     from tessera.handle import Tensor
@@ -17,7 +18,7 @@ MOST_REPEATS = 10_000
 
 
 @dataclass(frozen=True)
-class CopyBound:
+class CopyBound(ShownAsText):
     """A computation and a copy of the same bytes, measured in turn: medians of `repeats` runs of each, in seconds.
 
     `bytes` are those of the kernels' operands and results, each counted once; the copy reads half of them and writes

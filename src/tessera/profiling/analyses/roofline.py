@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars
 from polars import col
@@ -13,7 +13,7 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.durations import histograms
-from tessera.profiling.analyses.presentation.result import Analysis, drawn, work
+from tessera.profiling.analyses.presentation.result import Analysis, drawn, svg, work
 from tessera.profiling.analyses.presentation.roofline_picture import Mark, draw
 from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.report.bounds import ACCESSES, Bound, bound
@@ -21,6 +21,9 @@ from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.schema import Record
 from tessera.profiling.trace.table import Trace
 from tessera.target import Ceilings, Target, detect, gpu
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _HEADINGS: Final = {
     "kernel": "Kernel",
@@ -180,6 +183,13 @@ class Roofline:
         Raises ArgumentError (E_ARGUMENT) for a format that there is not, ProfileError (E_PROFILE) where the file cannot
         be written.
         """
+        return drawn(self._draw, path)
+
+    def _repr_html_(self) -> str:
+        """The picture, and the rows below it."""
+        return f"<div>{svg(self._draw)}{self.analysis()._repr_html_()}</div>"
+
+    def _draw(self, figure: Figure) -> None:
         counts = [self.workers(point) for point in self.points]
         if not counts and self.target.ceilings is not None:
             counts = list(self.target.ceilings.worker_counts())
@@ -193,7 +203,7 @@ class Roofline:
             )
             for point in self.points
         ]
-        return drawn(lambda figure: draw(figure.add_subplot(), self.target, max(counts, default=1), marks), path)
+        draw(figure.add_subplot(), self.target, max(counts, default=1), marks)
 
 
 def above_of(shares_pct: Sequence[float]) -> tuple[str, ...]:

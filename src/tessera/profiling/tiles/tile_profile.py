@@ -12,6 +12,7 @@ import numpy
 from tessera.profiling.report.labels import kernel_label, operator_name
 from tessera.profiling.tiles.tiles import ClockCost, Tiles
 from tessera.profiling.trace.schema import Record
+from tessera.system.notebooks import ShownAsText
 
 if TYPE_CHECKING:
     import polars
@@ -69,7 +70,7 @@ class TileRow:
 
 
 @dataclass(frozen=True)
-class TileProfile:
+class TileProfile(ShownAsText):
     """What `graph.profile` gives: `rows` in the order in which operators first ran, and what timing a tile costs.
     `notes` say what is not in the rows. Printing it shows the text.
     """

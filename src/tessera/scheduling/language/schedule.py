@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from tessera.errors import ScheduleError
+from tessera.system import notebooks
 
 KnobValue: TypeAlias = bool | int | str | tuple[int, ...]
 
@@ -50,6 +51,9 @@ class Schedule(Mapping[str, KnobValue]):
 
     def __repr__(self) -> str:
         return ", ".join(f"{knob}={_format(value)}" for knob, value in self._values.items())
+
+    def _repr_html_(self) -> str:
+        return notebooks.table([[knob, _format(value)] for knob, value in self._values.items()], ["knob", "value"])
 
     def integer(self, knob: str) -> int:
         """The value of an integer knob."""

@@ -20,6 +20,7 @@ from tessera.sharding.planner.memory import memory_bytes
 from tessera.sharding.planner.rates import DeviceRates, device_rates
 from tessera.sharding.planner.step_time import StepTimes, step_times
 from tessera.sharding.planner.transformer import Transformer
+from tessera.system.notebooks import ShownAsText
 from tessera.target.topology import TOPOLOGIES, Topology, topology
 
 _SHOWN = 8
@@ -44,7 +45,7 @@ class Division:
 
 
 @dataclass(frozen=True)
-class MeshPlan:
+class MeshPlan(ShownAsText):
     """The best candidates, best first; `print` shows the table. Of `considered` ones `fitting` fit in memory."""
 
     model: Transformer

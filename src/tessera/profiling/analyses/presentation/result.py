@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import textwrap
 from collections import namedtuple
@@ -15,6 +16,7 @@ import polars
 
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.analyses.presentation import layout
+from tessera.system import notebooks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +30,9 @@ UNLIMITED: Final = 160
 
 _WIDEST: Final = 1000
 """Characters that a table may need."""
+
+_DARK: Final = re.compile("#(000000|333333)")
+"""The colors of text and lines, as matplotlib's writer of SVG has them."""
 
 _PREFIXES: Final = ("", "k", "M", "G", "T", "P")
 
@@ -67,6 +72,15 @@ class Analysis:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        """The rows that are printed, with all columns that have a heading."""
+        shown = {name: text for name, text in self.headings.items() if name not in self.missing}
+        rows = self.table.head(MOST_PRINTED).select(list(shown))
+        notes = [*_left_out(self, []), *self.notes, *_reasons(self)] if len(rows) else ["no rows", *self.notes]
+        cells = [[cell(value) for value in row] for row in rows.iter_rows()]
+        numeric = [dtype.is_numeric() for dtype in rows.dtypes]
+        return notebooks.table(cells, list(shown.values()), self.title, notes, numeric)
+
     def plot(self, path: str | Path) -> Path:
         """Draws the rows to `path`, in the format that its ending says (.png, .svg, .pdf), and gives the path.
 
@@ -97,6 +111,23 @@ def drawn(draw: Callable[[Figure], None], path: str | Path) -> Path:
     except OSError as error:
         raise ProfileError(f"the picture could not be written to {target}: {error.strerror or error}") from error
     return target
+
+
+def svg(draw: Callable[[Figure], None]) -> str:
+    """Has a figure drawn, for a page of somebody else's: what is dark in it has the color of that page's text, and
+    nothing lies behind it.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    out = io.StringIO()
+    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
+    with matplotlib.rc_context({"text.parse_math": False, "svg.fonttype": "none"}):
+        draw(figure)
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    picture = _DARK.sub("currentColor", out.getvalue()[out.getvalue().index("<svg ") :])
+    picture = picture.replace("#dddddd", "#80808060")  # grids
+    return picture.replace("<svg ", '<svg style="max-width:100%;height:auto;fill:currentColor" ', 1)
 
 
 def log_scales(axes: Axes) -> None:
