@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 
 from tessera.integrations.torch.graphs.decompositions import decompositions
 from tessera.integrations.torch.graphs.graph import CompiledGraph
+from tessera.integrations.torch.graphs.joint import partition
 from tessera.integrations.torch.options import CompileOptions, options_of
 
 Observer = Callable[[CompiledGraph], object]
@@ -43,7 +43,7 @@ def stages_of(options: CompileOptions, observer: Observer | None = None) -> dict
         "bw_compiler": partial(_compile, options=options, kind="backward", observer=observer),
         "inference_compiler": partial(_compile, options=options, kind="inference", observer=observer),
         "decompositions": decompositions(),
-        "partition_fn": min_cut_rematerialization_partition,
+        "partition_fn": partition,
         "keep_inference_input_mutations": True,
     }
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
-from tessera.integrations.torch.graphs import foreach
+from tessera.integrations.torch.graphs import foreach, losses
 from tessera.integrations.torch.graphs.operators import max_pool2d_backward
 from tessera.integrations.torch.mapping import MAPPING
 
@@ -29,10 +29,6 @@ FURTHER = (
     aten.native_dropout,
     aten.native_group_norm_backward,
     aten.native_layer_norm_backward,
-    aten.nll_loss2d_backward,
-    aten.nll_loss2d_forward,
-    aten.nll_loss_backward,
-    aten.nll_loss_forward,
     aten.silu_backward,
     aten.smooth_l1_loss_backward,
     aten.upsample_bicubic2d,
@@ -48,6 +44,14 @@ def _max_pool2d_backward(
     return result
 
 
+LOSSES: dict[Any, Callable[..., Any]] = {
+    aten.nll_loss_forward.default: losses.nll_loss_forward,
+    aten.nll_loss2d_forward.default: losses.nll_loss_forward,
+    aten.nll_loss_backward.default: losses.nll_loss_backward,
+    aten.nll_loss2d_backward.default: losses.nll_loss_backward,
+}
+
+
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The function that takes an operator apart, by overload."""
@@ -57,4 +61,5 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for target in MAPPING:
         found.pop(target, None)
     found[aten.max_pool2d_with_indices_backward.default] = _max_pool2d_backward
+    found.update(LOSSES)
     return found

@@ -38,3 +38,40 @@ _library.impl("max_pool2d_backward", _fake, "Meta")
 
 max_pool2d_backward = torch.ops.tessera.max_pool2d_backward.default
 """The gradient of max-pooling by the image alone: the places of maxima are looked for again instead of being kept."""
+
+_library.define("checked_targets(Tensor target, SymInt classes, int ignored) -> Tensor")
+
+
+def _checked(target: torch.Tensor, classes: int, ignored: int) -> torch.Tensor:
+    wrong = target[((target < 0) | (target >= classes)) & (target != ignored)]
+    if wrong.numel():
+        raise IndexError(f"Target {wrong[0].item()} is out of bounds.")
+    return target.clone()
+
+
+def _fake_checked(target: torch.Tensor, classes: int, ignored: int) -> torch.Tensor:
+    return torch.empty_like(target)
+
+
+_library.impl("checked_targets", _checked, "CompositeExplicitAutograd")
+_library.impl("checked_targets", _fake_checked, "Meta")
+
+checked_targets = torch.ops.tessera.checked_targets.default
+"""Numbers of classes as they are, refused (IndexError) where there is no such class and it is not the ignored one."""
+
+_library.define("log_softmax_gradient(Tensor grad, Tensor input, int axis) -> Tensor")
+
+
+def _log_softmax_gradient(grad: torch.Tensor, x: torch.Tensor, axis: int) -> torch.Tensor:
+    return torch.ops.aten._log_softmax_backward_data(grad, x.log_softmax(axis), axis, x.dtype)  # type: ignore[no-any-return]
+
+
+def _fake_log_softmax_gradient(grad: torch.Tensor, x: torch.Tensor, axis: int) -> torch.Tensor:
+    return torch.empty_like(grad)
+
+
+_library.impl("log_softmax_gradient", _log_softmax_gradient, "CompositeExplicitAutograd")
+_library.impl("log_softmax_gradient", _fake_log_softmax_gradient, "Meta")
+
+log_softmax_gradient = torch.ops.tessera.log_softmax_gradient.default
+"""The gradient of log_softmax by its operand instead of its result."""

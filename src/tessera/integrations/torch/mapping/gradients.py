@@ -10,7 +10,7 @@ import torch
 from tessera import op
 from tessera.dtypes import accumulator
 from tessera.handle import Tensor
-from tessera.integrations.torch.graphs.operators import max_pool2d_backward
+from tessera.integrations.torch.graphs.operators import log_softmax_gradient, max_pool2d_backward
 from tessera.integrations.torch.mapping.pooling import max_pool2d_gradient
 from tessera.integrations.torch.mapping.table import maps
 from tessera.ops import OPERATORS
@@ -61,6 +61,15 @@ def log_softmax_backward(g: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> 
     wide = g.to(accumulator(g.dtype))
     total = op.sum(wide, dim, True) if y.shape else wide
     return op.sub(wide, op.mul(op.exp(y.to(wide.dtype)), total)).to(dtype)
+
+
+@maps(log_softmax_gradient)
+def log_softmax_gradient_of(g: Tensor, x: Tensor, axis: int) -> Tensor:
+    if not x.shape:
+        return op.sub(g, g)
+    wide = g.to(accumulator(g.dtype))
+    shares = op.softmax(x.to(wide.dtype), axis)
+    return op.sub(wide, op.mul(shares, op.sum(wide, axis, True))).to(x.dtype)
 
 
 @maps(max_pool2d_backward)

@@ -9,6 +9,7 @@ import torch
 
 from tessera import op
 from tessera.handle import Tensor
+from tessera.integrations.torch.graphs.operators import checked_targets
 from tessera.integrations.torch.mapping.table import Unsupported, maps
 from tessera.ops.algebra import call
 
@@ -30,6 +31,12 @@ def embedding_dense_backward(g: Tensor, indices: Tensor, rows: int, padding_idx:
         g = op.where(op.unsqueeze(op.eq(indices, padding_idx), -1), op.zeros((), g.dtype), g)
     made: Tensor = call("put_sum", g, indices, what="embedding", axis=0, extent=rows)
     return made
+
+
+@maps(checked_targets)
+def checked_targets_of(target: Tensor, classes: int, ignored: int) -> Tensor:
+    made: Tensor = call("checked_index", target.to("int64"), what="cross_entropy", extent=classes, ignored=ignored)
+    return made.to(target.dtype)
 
 
 def _wrapped(index: Tensor, extent: int) -> Tensor:
