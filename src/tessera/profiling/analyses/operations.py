@@ -13,8 +13,10 @@ from polars import col
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.durations import histograms
 from tessera.profiling.analyses.presentation.result import Analysis, work
-from tessera.profiling.analyses.roofline import above_of, doubts_of
+from tessera.profiling.analyses.roofline import SUMS, above_of, doubts_of
+from tessera.profiling.recording.totals import OperatorTotal
 from tessera.profiling.report.bounds import DeviceBounds
+from tessera.profiling.report.operators import latency, told_totals
 from tessera.profiling.trace.table import Trace
 from tessera.target import Target
 
@@ -53,6 +55,8 @@ _HEADINGS: Final = {
 }
 _TEXTS: Final = ("kernel", "dtype", "work", "binding", "device", "schedule", "backend")
 _TYPES: Final = {**dict.fromkeys(_TEXTS, polars.String), **dict.fromkeys(("calls", "workers"), polars.Int64)}
+_UNSUMMED: Final = ("p10_us", "p90_us", "max_us", "schedule", "backend")
+"""Columns that kernels whose sums alone were kept have no value of."""
 _NO_CEILINGS: Final = "no ceilings of the device that recorded the trace are known; `tessera quickstart` measures them"
 
 
@@ -73,21 +77,42 @@ def operations(trace: Trace, target: Target | None) -> Analysis:
         rows.append(dict.fromkeys(rows[0]) | others | {"share_pct": 100 * total / whole})
     table = polars.DataFrame(rows, {name: _TYPES.get(name, polars.Float64) for name in _HEADINGS}, orient="row")
     told = {"binding": _NO_CEILINGS, "efficiency_pct": _NO_CEILINGS}
+    summed = bool(trace.metadata.get("totals"))
+    if summed:
+        told |= dict.fromkeys(_UNSUMMED, "only sums of the kernels were kept")
     missing = {name: why for name, why in told.items() if len(table) and table[name].null_count() == len(table)}
     calls = int(found["calls"].sum())
     binned = (f"medians and percentiles of {calls:,} kernels are within 0.4 %",) if calls > MOST_EXACT else ()
-    notes = (*binned, *above_of(table["efficiency_pct"].fill_null(0).to_list()), *doubts_of(ceilings))
+    notes = (
+        *binned,
+        *([SUMS] if summed else []),
+        *above_of(table["efficiency_pct"].fill_null(0).to_list()),
+        *doubts_of(ceilings),
+    )
     return Analysis("Kernels", table, _HEADINGS, notes, missing)
 
 
 def works(trace: Trace) -> polars.DataFrame:
     """The kinds of work behind the rows, in their order: `KEYS`, calls and durations. Of more than `MOST_EXACT` kernels
-    medians and percentiles are those of histograms, which take little memory.
+    medians and percentiles are those of histograms, which take little memory. Of kernels whose sums alone were kept
+    the median is the mean of the calls after the first.
     """
     named = kernels.kernels(trace).select("start_ns", "dur_ns", **KEYS)
     many = named.select(polars.len()).collect(engine="streaming").item() > MOST_EXACT
     found = _binned(named) if many else _exact(named)
+    sums = [_summed(each) for each in told_totals(trace) if each.seconds > 0]
+    if sums:
+        found = polars.concat([found, polars.DataFrame(sums, found.schema, orient="row")])
     return found.sort("total_ms", *KEYS, descending=[True, *[False] * len(KEYS)])
+
+
+def _summed(total: OperatorTotal) -> dict[str, Any]:
+    """A row of `works` of kernels whose sums alone were kept."""
+    device = f"cuda:{total.device - 1}" if total.device else "cpu"
+    work = {"kernel": total.operator, "dtype": total.dtype, "flops": total.flops, "bytes": total.bytes}
+    times = {"total_ms": 1e3 * total.seconds, "median_us": 1e6 * latency(total)}
+    first_us = None if total.first is None else 1e6 * total.first
+    return {**work, "device": device, "workers": total.workers, "calls": total.calls, **times, "first_us": first_us}
 
 
 def _exact(named: polars.LazyFrame) -> polars.DataFrame:

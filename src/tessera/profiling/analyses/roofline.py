@@ -17,6 +17,7 @@ from tessera.profiling.analyses.presentation.result import Analysis, drawn, svg,
 from tessera.profiling.analyses.presentation.roofline_picture import Mark, draw
 from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.report.bounds import ACCESSES, Bound, bound
+from tessera.profiling.report.operators import latency, told_totals
 from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.schema import Record
 from tessera.profiling.trace.table import Trace
@@ -220,6 +221,10 @@ def doubts_of(ceilings: Ceilings | None) -> tuple[str, ...]:
     return (f"ceilings of {ceilings.date[:10]}: the machine was busy, and these may be too low: {names}",)
 
 
+SUMS: Final = "of these kernels only sums were kept: medians are means of the calls after the first"
+"""What is to be said where a session kept sums alone."""
+
+
 def roofline(trace: Trace, target: Target) -> Roofline:
     """The kernels whose operations and bytes are known. Raises ArgumentError where there is none."""
     found = points(trace)
@@ -230,7 +235,9 @@ def roofline(trace: Trace, target: Target) -> Roofline:
 
 
 def points(trace: Trace) -> list[RooflinePoint]:
-    """One point per kernel and work with the median of its durations, what takes most time first."""
+    """One point per kernel and work with the median of its durations, what takes most time first; of kernels whose sums
+    alone were kept, with the mean of the calls after the first.
+    """
     known = kernels.kernels(trace).filter((col("flops") > 0) & (col("bytes") > 0))
     named = known.select("flops", "bytes", "dur_ns", "workers", "dtype", name=kernels.NAME)
     found = [
@@ -238,6 +245,11 @@ def points(trace: Trace) -> list[RooflinePoint]:
         for (name, flops, nbytes, dtype, workers), each in histograms(
             named, ("name", "flops", "bytes", "dtype", "workers")
         ).items()
+    ]
+    found += [
+        RooflinePoint(each.operator, each.flops, each.bytes, latency(each), each.dtype, each.workers, each.calls)
+        for each in told_totals(trace)
+        if each.flops > 0 and each.bytes > 0 and each.seconds > 0
     ]
     return sorted(found, key=lambda point: -point.seconds * point.calls)
 
@@ -251,10 +263,12 @@ def point_of(record: Record) -> RooflinePoint | None:
 
 
 def _notes(trace: Trace, found: Sequence[RooflinePoint]) -> tuple[str, ...]:
-    """How many kernels are left out, since their work is unknown."""
-    timed = kernels.kernels(trace).select(polars.len()).collect(engine="streaming").item()
+    """How many kernels are left out, since their work is unknown; and of how many sums alone are known."""
+    summed = sum(each.calls for each in told_totals(trace))
+    timed = kernels.kernels(trace).select(polars.len()).collect(engine="streaming").item() + summed
     left_out = timed - sum(point.calls for point in found)
-    return (f"{left_out:,} of {timed:,} kernels have no count of operations or bytes",) if left_out else ()
+    notes = (f"{left_out:,} of {timed:,} kernels have no count of operations or bytes",) if left_out else ()
+    return (*notes, SUMS) if summed else notes
 
 
 def _elsewhere(trace: Trace, target: Target) -> tuple[str, ...]:

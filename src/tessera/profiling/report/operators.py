@@ -69,15 +69,20 @@ def _together(one: OperatorTotal, other: OperatorTotal) -> OperatorTotal:
     )
 
 
-def totals_of(trace: Trace) -> list[OperatorTotal]:
-    """The sums of a trace's kernels, and those that its metadata tell of sessions that kept sums alone. Raises
-    ProfileError where the metadata tell something else.
+def told_totals(trace: Trace) -> list[OperatorTotal]:
+    """The sums that a trace's metadata tell of sessions that kept sums alone. Raises ProfileError where they tell
+    something else.
     """
     try:
         told = [OperatorTotal(**each) for each in trace.metadata.get("totals", ())]
     except TypeError as error:
         raise ProfileError(f"the sums in the trace's metadata are damaged: {error}") from error
-    return [*told, *_summed(trace)]
+    return told
+
+
+def totals_of(trace: Trace) -> list[OperatorTotal]:
+    """The sums of a trace's kernels, and `told_totals`."""
+    return [*told_totals(trace), *_summed(trace)]
 
 
 def longest_of(trace: Trace, most: int) -> tuple[list[OperatorTotal], int, float]:
@@ -143,14 +148,14 @@ def _totals(groups: polars.DataFrame) -> list[OperatorTotal]:
 
 
 def _row(total: OperatorTotal, bounds: DeviceBounds | None) -> OperatorRow:
-    seconds = max(_latency(total), 1e-12)  # the clock may show no time at all for a kernel of a few nanoseconds
+    seconds = max(latency(total), 1e-12)  # the clock may show no time at all for a kernel of a few nanoseconds
     least = None if bounds is None else bounds.of(total.flops, total.bytes, total.dtype, total.workers)
     return OperatorRow(
         operator=total.operator,
         dtype=total.dtype,
         calls=total.calls,
         total_ms=1e3 * total.seconds,
-        latency_ms=1e3 * _latency(total),
+        latency_ms=1e3 * latency(total),
         first_ms=None if total.first is None else 1e3 * total.first,
         p90_ms=None if total.p90 is None else 1e3 * total.p90,
         fastest_ms=1e3 * total.fastest,
@@ -162,7 +167,7 @@ def _row(total: OperatorTotal, bounds: DeviceBounds | None) -> OperatorRow:
     )
 
 
-def _latency(total: OperatorTotal) -> float:
+def latency(total: OperatorTotal) -> float:
     """Seconds of a call: the median where it is known, else the mean without the first."""
     if total.median is not None:
         return total.median

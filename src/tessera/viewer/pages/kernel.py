@@ -26,7 +26,8 @@ _FACTS: Final = ("shapes", "fused", "rewrites", "region", "stack", "traffic", "p
 def kernel(run: Run, asked: Parameters) -> dict[str, Any]:
     """Of a `row` of `answers.kernel_table` for the same window, region and rank: `bins`, how many calls took how long,
     as [from, to (microseconds), calls]; `calls` over time, as [instant (nanoseconds), microseconds], the slowest of
-    each few where there are many; `facts` of the first call; and `tune`, the call that tunes it where shapes are known.
+    each few where there are many, both empty where sums alone were kept; `facts` of the first call; and `tune`, the
+    call that tunes it where shapes are known.
 
     Raises ArgumentError for a row that there is not.
     """
@@ -61,6 +62,9 @@ def _told(trace: Trace, rows: list[int]) -> list[dict[str, Any]]:
     told = []
     for key in found.iter_rows(named=True):
         its = calls.filter(col("row") == key["row"]).drop("row").sort("start_ns")
+        if its.is_empty():  # sums alone were kept
+            told.append({"bins": [], "calls": [], "facts": {}, "tune": None})
+            continue
         about = dict(zip(_FACTS, plain([known[key["row"]][name] for name in _FACTS]), strict=True))
         told.append(
             {

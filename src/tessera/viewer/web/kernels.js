@@ -77,6 +77,7 @@ function factsOf(row, columns, places) {
 
 /** A histogram of the calls' durations, and the calls over time, the first of them marked. */
 function callsOf({ bins, calls }) {
+  if (!bins.length) return [note('only the sums of its calls were kept')];
   const most = Math.max(...bins.map((bin) => bin[2]), 1);
   const wide = (WIDTH - 20) / bins.length;
   const bars = bins.map(([from, to, count], place) => {

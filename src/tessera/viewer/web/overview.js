@@ -10,15 +10,19 @@ import { tableOf } from './table.js';
 
 const MOST_KERNELS = 5;
 const MOST_ADVICE = 3;
+const OFTEN_NS = 60e9;
 
 export async function overviewPage(box, { run }) {
   const scope = within(run, windowOf(state()));
   const [whole, meta] = await Promise.all([ask('overview', scope), ask('meta', { run })]);
   box.replaceChildren();
-  if (!whole.kernels) box.append(emptyNote(meta));
+  const sums = meta.metadata.no_kernels;
+  if (sums) box.append(note(`${sums}: Kernels and Roofline are of these, and there is no timeline`));
+  else if (!whole.kernels) box.append(emptyNote());
+  if (meta.metadata.part !== undefined) box.append(spilledNote(whole));
   if (whole.ranks.length) box.append(element('h2', {}, 'Where the time went'), legendOf(whole.parts), ...whole.ranks.map((rank) => rankBar(rank, whole)));
   if (whole.steps.length) box.append(...stepsOf(whole));
-  if (whole.kernels) {
+  if (whole.kernels || sums) {
     const [kernels, advice] = await Promise.all([ask('kernels', scope), ask('advise', scope)]);
     const top = { ...kernels, rows: kernels.rows.slice(0, MOST_KERNELS), notes: [], missing: {} };
     box.append(element('h2', {}, 'Kernels that take most time'), tableOf(top, { filter: false }), element('p', {}, element('a', { href: link({ page: 'kernels' }) }, 'all kernels')));
@@ -36,10 +40,15 @@ function evidenceOf(advice, kernels) {
   return links.length ? [element('p', {}, links)] : [];
 }
 
-function emptyNote(meta) {
-  const told = meta.metadata.no_kernels || 'no kernel ran while this was recorded';
-  const hint = meta.metadata.no_kernels ? 'profile.summary(path) and session.report() show the sums' : 'results are computed when they are asked for: evaluate them inside the session';
-  return element('div', { class: 'error' }, `${told}\nhint: ${hint}`);
+function emptyNote() {
+  const hint = 'results are computed when they are asked for: evaluate them inside the session';
+  return element('div', { class: 'error' }, `no kernel ran while this was recorded\nhint: ${hint}`);
+}
+
+/** Of a session that did not end: what it had on disk, a part a second at first, later one every ten. */
+function spilledNote({ window: [, end] }) {
+  const lost = end < OFTEN_NS ? 'the last second' : 'the last ten seconds';
+  return element('div', { class: 'error' }, `the session did not end, and this is what it had on disk: it ends at ${time(end)}, and what ran in ${lost} before the end is missing`);
 }
 
 export function legendOf(parts) {
