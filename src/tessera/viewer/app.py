@@ -25,7 +25,7 @@ from tessera.viewer.pages import answers, budget, code, scope
 from tessera.viewer.pages.event import event
 from tessera.viewer.pages.kernel import kernel
 from tessera.viewer.runs import ChangedError, Run
-from tessera.viewer.waiting import BusyError, Waiting
+from tessera.viewer.waiting import BusyError, PendingAnswers
 
 Environment = Mapping[str, Any]
 StartResponse = Callable[..., Any]
@@ -62,7 +62,7 @@ class Viewer:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._waiting = Waiting(self.limit_s)
+        self._waiting = PendingAnswers(self.limit_s)
 
     def __call__(self, environment: Environment, start: StartResponse) -> Iterable[bytes]:
         """Answers a request."""

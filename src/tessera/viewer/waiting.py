@@ -45,7 +45,7 @@ def tell(progress: float) -> None:
         job.progress = progress
 
 
-class Waiting:
+class PendingAnswers:
     """Has answers made by threads of their own, one for each question however often it is asked."""
 
     def __init__(self, limit_s: float) -> None:

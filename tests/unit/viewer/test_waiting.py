@@ -15,7 +15,7 @@ from tessera.viewer import waiting
 from tessera.viewer.app import Viewer
 from tessera.viewer.pages import columns
 from tessera.viewer.runs import Run, run_of
-from tessera.viewer.waiting import BusyError, Waiting
+from tessera.viewer.waiting import BusyError, PendingAnswers
 from tests.unit.viewer.asking import asked
 from tests.unit.viewer.browsing import PATIENCE_MS, Show
 from tests.unit.viewer.made import whole_run
@@ -77,7 +77,7 @@ def test_what_an_answer_tells_reaches_who_asks_meanwhile() -> None:
         assert let_go.wait(60)
         return "made"
 
-    answers = Waiting(AT_ONCE)
+    answers = PendingAnswers(AT_ONCE)
     with pytest.raises(BusyError):
         answers.answer("key", made)
     assert told.wait(60)
@@ -90,7 +90,7 @@ def test_what_an_answer_tells_reaches_who_asks_meanwhile() -> None:
     waiting.tell(0.5)  # in a thread that makes no answer: nobody is told
 
 
-def asked_too_early(answers: Waiting, make: Callable[[], Any]) -> None:
+def asked_too_early(answers: PendingAnswers, make: Callable[[], Any]) -> None:
     """Asks while the answer is being made, and waits until it is there."""
     let_go = threading.Event()
 
@@ -109,7 +109,7 @@ def fails() -> None:
 
 
 def test_what_goes_wrong_meanwhile_is_told_once_and_then_tried_again() -> None:
-    answers = Waiting(AT_ONCE)
+    answers = PendingAnswers(AT_ONCE)
     asked_too_early(answers, fails)
     with pytest.raises(ProfileError, match="damaged"):
         answers.answer("key", fails)
@@ -118,7 +118,7 @@ def test_what_goes_wrong_meanwhile_is_told_once_and_then_tried_again() -> None:
 
 
 def test_an_answer_that_nobody_asked_for_in_time_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = Waiting(AT_ONCE)
+    answers = PendingAnswers(AT_ONCE)
     asked_too_early(answers, lambda: "old")
     monkeypatch.setattr(waiting, "_KEPT_S", 0.0)
     asked_too_early(answers, lambda: "new")
@@ -127,7 +127,7 @@ def test_an_answer_that_nobody_asked_for_in_time_is_made_anew(monkeypatch: pytes
 
 
 def test_without_a_limit_the_thread_that_asks_makes_the_answer() -> None:
-    assert Waiting(float("inf")).answer("key", threading.get_ident) == threading.get_ident()
+    assert PendingAnswers(float("inf")).answer("key", threading.get_ident) == threading.get_ident()
 
 
 def test_a_page_tells_the_progress_and_shows_the_answer_when_it_is_there(show: Show) -> None:
