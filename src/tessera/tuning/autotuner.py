@@ -14,6 +14,7 @@ from tessera import settings
 from tessera.errors import ArgumentError, DeviceError, TuneFailedError, TuneSpaceEmptyError
 from tessera.scheduling.language.schedule import Schedule
 from tessera.system import forks
+from tessera.tuning import terminal
 from tessera.tuning.config import Config, Imported, Status
 from tessera.tuning.explanation import ScheduleExplanation, explanation
 from tessera.tuning.interfaces import ProgressHook, TuningBackend, TuningProblem
@@ -361,9 +362,10 @@ class Autotune:
             )
         if self._measurer is None:
             self._measurer = SubprocessMeasurer(settings.current().tune_timeout_s)
-        entry, result = tune_on_device(
-            problem, provenance, self._measurer, how.limits, database, progress, how.strategy, how.conditions
-        )
+        with terminal.shown(progress, ranks.is_writer()) as hook:
+            entry, result = tune_on_device(
+                problem, provenance, self._measurer, how.limits, database, hook, how.strategy, how.conditions
+            )
         self._keep(entry, database)
         self._tuned += 1
         note = f"best of {len(result.trials)} measured; {result.note}"
