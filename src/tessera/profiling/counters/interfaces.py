@@ -25,9 +25,9 @@ class Field:
     unit: str
     device: str = "cpu"
     cumulative: bool = False
-    share: bool = False
     scale: float = 1.0
     bits: Mapping[int, str] = field(default_factory=dict)
+    share: bool = False
 
 
 @dataclass(frozen=True, slots=True)

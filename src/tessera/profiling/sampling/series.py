@@ -81,7 +81,9 @@ class Series:
 def _shares(growth: NDArray[numpy.float64]) -> NDArray[numpy.float64]:
     """Each column's share of the growth of all of them; NaN where nothing grew."""
     whole = numpy.nansum(growth, axis=1, keepdims=True)
-    return numpy.divide(growth, whole, out=numpy.full_like(growth, numpy.nan), where=whole > 0)
+    found: NDArray[numpy.float64] = numpy.full_like(growth, numpy.nan)
+    numpy.divide(growth, whole, out=found, where=whole > 0)
+    return found
 
 
 def _apart(times: NDArray[numpy.int64], before: int | None, least_ns: int) -> NDArray[numpy.int64]:

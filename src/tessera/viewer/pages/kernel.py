@@ -59,7 +59,7 @@ def _told(trace: Trace, rows: list[int]) -> list[dict[str, Any]]:
     calls = of_rows.select("row", "start_ns", taken=col("dur_ns") / 1e3).collect(engine="streaming")
     firsts = of_rows.group_by("row").agg(col(f"of {name}").drop_nulls().first().alias(name) for name in _FACTS)
     known = {row["row"]: row for row in firsts.collect(engine="streaming").iter_rows(named=True)}
-    told = []
+    told: list[dict[str, Any]] = []
     for key in found.iter_rows(named=True):
         its = calls.filter(col("row") == key["row"]).drop("row").sort("start_ns")
         if its.is_empty():  # sums alone were kept
