@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import torch
 
 from tessera.lazy.layouts import Shape
 from tessera.profiling.recording import instrumentation
 from tessera.sharding.exchange import emulated
-from tessera.sharding.exchange.communicator import COMBINING, CollectiveHandle, StartingCommunicator
+from tessera.sharding.exchange.communicator import (
+    COMBINING,
+    CollectiveHandle,
+    Extents,
+    Reduction,
+    StartingCommunicator,
+)
 from tessera.sharding.partitioning.redistribution import MeshStep, MeshStepKind
 from tessera.sharding.tensors.mesh import Mesh
+
+H_contra = TypeVar("H_contra", contravariant=True)
+M_co = TypeVar("M_co", covariant=True)
 
 Parts: TypeAlias = Mapping[int, torch.Tensor]
 """By place, what devices have. Tensors are contiguous."""
@@ -27,18 +36,26 @@ def begun(mesh: Mesh, step: MeshStep, shape: Shape, shards: Parts) -> Waiting:
 
     On a running mesh it is a collective: every rank comes here for the same steps in the same order.
     """
+
+    def exchanged(by: _Collectives[H_contra, M_co], x: H_contra, group: Sequence[int]) -> M_co:
+        return _exchanged(by, step, x, *_extents(mesh, step, shape, group))
+
+    return _begun(mesh, step, shards, exchanged)
+
+
+def _begun(mesh: Mesh, step: MeshStep, shards: Parts, exchanged: _Exchanged) -> Waiting:
+    """Begins an exchange along a step's axis in every group whose shards are here."""
     if mesh.state == "emulated":
         done: dict[int, torch.Tensor] = {}
         for place in mesh.places:
             if place not in done:
                 group = mesh.group(step.axis, place)
-                results = _emulated(step, [shards[each] for each in group], *_extents(mesh, step, shape, group))
-                done |= zip(group, results, strict=True)
+                done |= zip(group, exchanged(emulated, [shards[each] for each in group], group), strict=True)
         return lambda: done
     (place,) = mesh.places
     group = mesh.group(step.axis, place)
     communicator = mesh.job.communicator(tuple(mesh.devices[each] for each in group))
-    handle = _started(step, communicator, shards[place], *_extents(mesh, step, shape, group))
+    handle = exchanged(_Starting(communicator), shards[place], group)
     return _ending(handle, step, place, shards[place].nbytes)
 
 
@@ -69,21 +86,10 @@ def _scattered_together(
             for each in at
         ]
 
-    by = COMBINING[first.reduction]
-    if mesh.state == "emulated":
-        done: dict[int, torch.Tensor] = {}
-        for place in mesh.places:
-            if place not in done:
-                group = mesh.group(first.axis, place)
-                done |= zip(
-                    group, emulated.reduce_scatter([flat[n] for n in group], 0, by, extents(group)), strict=True
-                )
-        return lambda: done
-    (place,) = mesh.places
-    group = mesh.group(first.axis, place)
-    communicator = mesh.job.communicator(tuple(mesh.devices[each] for each in group))
-    handle = communicator.start_reduce_scatter(flat[place], 0, by, extents(group))
-    return _ending(handle, first, place, flat[place].nbytes)
+    def exchanged(by: _Collectives[H_contra, M_co], x: H_contra, group: Sequence[int]) -> M_co:
+        return by.reduce_scatter(x, 0, COMBINING[first.reduction], extents(group))
+
+    return _begun(mesh, first, flat, exchanged)
 
 
 def _ending(handle: CollectiveHandle, step: MeshStep, place: int, nbytes: int) -> Waiting:
@@ -167,39 +173,54 @@ def _extents(mesh: Mesh, step: MeshStep, shape: Shape, group: Sequence[int]) -> 
     return along, before
 
 
-def _emulated(
-    step: MeshStep, parts: Sequence[torch.Tensor], along: Sequence[int], before: Sequence[int]
-) -> list[torch.Tensor]:
-    match step.kind:
-        case "AllReduce":
-            return emulated.all_reduce(parts, COMBINING[step.reduction])
-        case "ReduceScatter":
-            return emulated.reduce_scatter(parts, step.dim, COMBINING[step.reduction], along)
-        case "AllGather":
-            return emulated.all_gather(parts, step.dim, along)
-        case "AllToAll":
-            return emulated.all_to_all(parts, step.dim, step.before, along, before)
-        case "Permute":
-            return emulated.permute(parts, step.by)
-        case "Broadcast":
-            return emulated.broadcast(parts, step.by)
-    raise AssertionError(f"{step} moves nothing")
+class _Collectives(Protocol[H_contra, M_co]):
+    """Who exchanges: emulation, of what all ranks have, or a communicator, which begins it with what one has."""
+
+    def all_reduce(self, x: H_contra, op: Reduction, /) -> M_co: ...
+
+    def all_gather(self, x: H_contra, dim: int, extents: Extents, /) -> M_co: ...
+
+    def reduce_scatter(self, x: H_contra, dim: int, op: Reduction, extents: Extents, /) -> M_co: ...
+
+    def all_to_all(
+        self, x: H_contra, split: int, concat: int, split_extents: Extents, concat_extents: Extents, /
+    ) -> M_co: ...
+
+    def permute(self, x: H_contra, shift: int, /) -> M_co: ...
+
+    def broadcast(self, x: H_contra, source: int, /) -> M_co: ...
 
 
-def _started(
-    step: MeshStep, communicator: StartingCommunicator, part: torch.Tensor, along: Sequence[int], before: Sequence[int]
-) -> CollectiveHandle:
+class _Starting:
+    """A communicator whose collectives are begun, and ended by their handles."""
+
+    def __init__(self, communicator: StartingCommunicator) -> None:
+        self.all_reduce = communicator.start_all_reduce
+        self.all_gather = communicator.start_all_gather
+        self.reduce_scatter = communicator.start_reduce_scatter
+        self.all_to_all = communicator.start_all_to_all
+        self.permute = communicator.start_permute
+        self.broadcast = communicator.start_broadcast
+
+
+class _Exchanged(Protocol):
+    """What is exchanged in a group, by whoever exchanges."""
+
+    def __call__(self, by: _Collectives[H_contra, M_co], x: H_contra, group: Sequence[int]) -> M_co: ...
+
+
+def _exchanged(by: _Collectives[H_contra, M_co], step: MeshStep, x: H_contra, along: Extents, before: Extents) -> M_co:
     match step.kind:
         case "AllReduce":
-            return communicator.start_all_reduce(part, COMBINING[step.reduction])
+            return by.all_reduce(x, COMBINING[step.reduction])
         case "ReduceScatter":
-            return communicator.start_reduce_scatter(part, step.dim, COMBINING[step.reduction], along)
+            return by.reduce_scatter(x, step.dim, COMBINING[step.reduction], along)
         case "AllGather":
-            return communicator.start_all_gather(part, step.dim, along)
+            return by.all_gather(x, step.dim, along)
         case "AllToAll":
-            return communicator.start_all_to_all(part, step.dim, step.before, along, before)
+            return by.all_to_all(x, step.dim, step.before, along, before)
         case "Permute":
-            return communicator.start_permute(part, step.by)
+            return by.permute(x, step.by)
         case "Broadcast":
-            return communicator.start_broadcast(part, step.by)
+            return by.broadcast(x, step.by)
     raise AssertionError(f"{step} moves nothing")
