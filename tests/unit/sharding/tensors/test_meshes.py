@@ -156,6 +156,19 @@ def test_a_layer_and_its_gradients_shard_by_themselves(mesh: dist.Mesh) -> None:
         torch.testing.assert_close(found.full().torch(), parameter.grad, rtol=1e-4, atol=1e-5)
 
 
+def test_a_gradient_that_is_a_constant_lies_where_its_input_does(mesh: dist.Mesh) -> None:
+    image = dist.tensor((2, 4, 3, 1), BATCH, mesh)
+    weight = dist.distribute(torch.ones(4, 4, 2, 2), None, mesh)
+    missed = op.conv2d(
+        image, weight, stride=(1, 3), padding=(0, 1), dilation=(1, 2)
+    )  # its taps lie on both sides of the one column
+
+    (found,) = grad.vjp(missed, [image], dist.distribute(torch.ones(missed.shape), None, mesh))
+
+    assert found.layout == image.layout
+    assert torch.equal(found.full().torch(), torch.zeros(2, 4, 3, 1))
+
+
 def test_what_moves_is_explained(mesh: dist.Mesh, capsys: pytest.CaptureFixture[str]) -> None:
     x, w = dist.tensor((6, 8), BATCH, mesh), dist.tensor((8, 4), ROWS, mesh)
     (explained,) = graph.explain(op.matmul(x, w)).meshes
