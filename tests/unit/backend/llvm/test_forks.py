@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import warnings
+from pathlib import Path
 
 from tessera.backend.llvm.machine_code import engine
 
@@ -29,3 +32,40 @@ def test_a_fork_waits_for_who_compiles_and_can_compile_itself() -> None:
         os._exit(0 if engine.lock.acquire(timeout=10) else 1)
     compiler.join(60)
     assert os.waitpid(child, 0)[1] == 0
+
+
+# llvmlite locks itself around each call, also of those that dispose of what it made. A fork that does not wait for such a
+# call copies that lock as held, and the child waits for ever.
+UNAWAITED = """
+import traceback
+import llvmlite.binding as llvm
+import torch
+from tessera.backend.llvm.machine_code import engine
+from tessera.system import forks
+
+def check():
+    if not (engine.lock._is_owned() or forks.importing._is_owned()):
+        print("".join(traceback.format_stack()[:-3]))
+
+llvm.ffi.register_lock_callback(check, lambda: None)
+
+from tessera import op
+
+x = torch.rand(7, 5)
+for made in (op.relu(x * 3.0 - 1.25), op.softmax(x), op.matmul(x, x.T), op.exp(x).sum(0)):
+    made.eval()
+op.relu(x - 2.0).inspect(level="target")
+engine.host_features()
+engine.LoadedCode(engine.compile_helper("define void @nothing() {\\n ret void\\n}"))
+try:
+    engine.compile_helper("define void @nothing() {")
+except RuntimeError as refused:
+    print(type(refused).__name__)
+"""
+
+
+def test_every_call_of_llvm_is_one_that_a_fork_waits_for(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", UNAWAITED]
+    environment = {**os.environ, "TESSERA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(program, capture_output=True, text=True, timeout=600, check=True, env=environment)
+    assert done.stdout == "RuntimeError\n"

@@ -7,6 +7,8 @@ products and row kernels O3's passes were measured to double the time of compila
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -23,7 +25,9 @@ a product of one row and for sums of rows, 1.2 times for sums of two bf16 tensor
 """
 
 lock = forks.awaited_lock()
-"""Held around all work of LLVM: a fork in the middle of that, by another thread, would have LLVM locked for ever."""
+"""Held around all work of LLVM, to the disposal of what it made: a fork in the middle of that, by another thread, would
+have LLVM locked for ever.
+"""
 
 
 @lru_cache(maxsize=1)
@@ -36,7 +40,8 @@ def initialize() -> None:
 @lru_cache(maxsize=1)
 def host_features() -> frozenset[str]:
     """LLVM's names of the features this CPU has."""
-    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    with lock:
+        return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
 
 
 def llvm_version() -> str:
@@ -77,29 +82,30 @@ def _foreign_machine(arch: str, features: frozenset[str]) -> Any:
     return target.create_target_machine(cpu=arch, features=wanted, opt=_LEVEL, reloc="static", codemodel="small")
 
 
-def _prepare(text: str, target: Target) -> tuple[Any, Any]:
+@contextmanager
+def _prepared(text: str, target: Target) -> Iterator[tuple[Any, Any]]:
+    """LLVM's module of a text, which is gone afterwards, and a machine that generates its code; `lock` is held."""
     foreign = _is_foreign(target)
     machine = (_foreign_machine if foreign else _machine)(target.arch, target.features)
     try:
         module = llvm.parse_assembly(text)
     except RuntimeError as error:
         raise CompileError(f"LLVM refuses the generated code: {error}") from error
-    module.triple = _ARM_TRIPLE if foreign else llvm.get_process_triple()
-    module.data_layout = str(machine.target_data)
-    return module, machine
+    with module:
+        module.triple = _ARM_TRIPLE if foreign else llvm.get_process_triple()
+        module.data_layout = str(machine.target_data)
+        yield module, machine
 
 
 def assembly(text: str, target: Target) -> str:
     """The assembly of LLVM IR text. Raises CompileError when LLVM refuses it."""
-    with lock:
-        module, machine = _prepare(text, target)
+    with lock, _prepared(text, target) as (module, machine):
         return str(machine.emit_assembly(module))
 
 
 def compile_object(text: str, target: Target) -> bytes:
     """The relocatable object of LLVM IR text. Raises CompileError when LLVM refuses it."""
-    with lock:
-        module, machine = _prepare(text, target)
+    with lock, _prepared(text, target) as (module, machine):
         return bytes(machine.emit_object(module))
 
 
@@ -118,12 +124,15 @@ def compile_helper(text: str) -> bytes:
     name, features = host()
     with lock:
         initialize()
-        machine = llvm.Target.from_default_triple().create_target_machine(cpu=name, features=features, opt=2, jit=True)
-        module = llvm.parse_assembly(text)
-        module.triple = llvm.get_process_triple()
-        module.data_layout = str(machine.target_data)
-        module.verify()
-        return bytes(machine.emit_object(module))
+        target = llvm.Target.from_default_triple()
+        with (
+            target.create_target_machine(cpu=name, features=features, opt=2, jit=True) as machine,
+            llvm.parse_assembly(text) as module,
+        ):
+            module.triple = llvm.get_process_triple()
+            module.data_layout = str(machine.target_data)
+            module.verify()
+            return bytes(machine.emit_object(module))
 
 
 class LoadedCode:
@@ -139,6 +148,12 @@ class LoadedCode:
             self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _load_machine())
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None:
+            with lock:
+                engine.close()
 
     def address(self, name: str) -> int:
         """The address of a function or variable of the code. Raises KeyError where it has none of that name."""
