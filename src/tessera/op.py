@@ -66,6 +66,7 @@ from tessera.doors.elementwise.functions import (
     ceil,
     cos,
     erf,
+    erfinv,
     exp,
     expm1,
     floor,
@@ -105,10 +106,20 @@ from tessera.doors.elementwise.trigonometry import (
     tan,
 )
 from tessera.doors.flow.loops import cond, map, scan, while_loop
-from tessera.doors.indexing import embedding, gather, index_copy, index_select, one_hot, scatter_add, take
+from tessera.doors.indexing import (
+    embedding,
+    gather,
+    index_copy,
+    index_select,
+    one_hot,
+    scatter,
+    scatter_add,
+    scatter_reduce,
+    take,
+)
 from tessera.doors.losses import cross_entropy
 from tessera.doors.normalizations import layer_norm, log_softmax, rms_norm, softmax
-from tessera.doors.products import constant, gemm, int8_linear, matmul, quantize
+from tessera.doors.products import constant, gemm, grouped_matmul, int8_linear, matmul, quantize
 from tessera.doors.protocols import methods as _methods  # noqa: F401 - gives tensors the methods that are functions here
 from tessera.doors.protocols import numpy_functions as _numpy_functions  # noqa: F401 - gives tensors NumPy's protocols
 from tessera.doors.reductions import (
@@ -127,7 +138,7 @@ from tessera.doors.reductions import (
     var,
 )
 from tessera.doors.rotary import rope
-from tessera.doors.selection import argsort, cumsum, sort, topk
+from tessera.doors.selection import argsort, cummax, cummin, cumprod, cumsum, histc, sort, topk
 from tessera.doors.spectral import (
     complex,
     conj,
@@ -228,6 +239,9 @@ __all__ = [
     "cosh",
     "count_nonzero",
     "cross_entropy",
+    "cummax",
+    "cummin",
+    "cumprod",
     "cumsum",
     "depthwise_conv2d",
     "diagonal",
@@ -239,6 +253,7 @@ __all__ = [
     "embedding",
     "eq",
     "erf",
+    "erfinv",
     "exp",
     "exp2",
     "expm1",
@@ -257,8 +272,10 @@ __all__ = [
     "ge",
     "gelu",
     "gemm",
+    "grouped_matmul",
     "gt",
     "hardswish",
+    "histc",
     "hypot",
     "ifft",
     "ifft2",
@@ -327,7 +344,9 @@ __all__ = [
     "round",
     "rsqrt",
     "scan",
+    "scatter",
     "scatter_add",
+    "scatter_reduce",
     "sigmoid",
     "sign",
     "signbit",

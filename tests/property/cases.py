@@ -17,7 +17,7 @@ from tessera.lazy.leaves.conversion import as_node
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
 from tessera.ops.attention.saved import BACKWARD, FORWARD
-from tests.property.library_cases import INDEXED, LIBRARY_CASES, PROBES, Case
+from tests.property.library_cases import INDEXED, LIBRARY_CASES, PROBES, Case, by_application, is_applied_to
 from tests.property.operands import EXTENTS, LAYOUTS, Shape, Values, filled, laid_out, shapes
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
@@ -34,6 +34,9 @@ def operand_dtypes(record: Operator) -> list[DType]:
             continue
         if record.joint in (FORWARD, BACKWARD):  # of 16 bits they are torch's own, and round where it does
             accepted += [dtype] if dtype in (fp32, fp64) else []
+            continue
+        if record.family == "library" and record.name not in LIBRARY_CASES:
+            accepted += [dtype] if is_applied_to(record, dtype) else []
             continue
         operand = as_node(torch.ones((2, 2), dtype=dtype.torch))
         condition = [as_node(torch.ones((2, 2), dtype=torch.bool))] if record.name == "where" else []
@@ -236,7 +239,7 @@ def _attention(draw: Draw, record: Operator, dtype: DType) -> Case:
 
 
 def _library(draw: Draw, record: Operator, dtype: DType) -> Case:
-    return LIBRARY_CASES[record.name](draw, record, dtype)
+    return LIBRARY_CASES.get(record.name, by_application)(draw, record, dtype)
 
 
 # -- convolution ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -10,11 +11,14 @@ import torch
 from hypothesis import strategies as st
 
 from tessera.dtypes import DType, accumulator
+from tessera.errors import DTypeError
 from tessera.handle import Tensor
 from tessera.lazy.leaves.conversion import as_node
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
+from tessera.ops.applications.rule import WantedOperand
 from tessera.ops.attention.saved import BACKWARD, FORWARD
+from tessera.ops.record import Shaped
 from tests.property.operands import LAYOUTS, Shape, filled, laid_out, shapes
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
@@ -193,6 +197,39 @@ def _saved_attention(draw: Draw, record: Operator, dtype: DType) -> Case:
         operands = [_ordinary(draw, dtype, of_queries), q, k, v, means.to(dtype.torch), logarithms.to(sums)]
     tensor = call(record.name, *map(as_node, (*operands, *added)), **attributes)
     return Case(tensor, 8.0 * size**2)  # of products of products
+
+
+def by_application(draw: Draw, record: Operator, dtype: DType) -> Case:
+    """What the record says that it is applied to."""
+    shape = draw(shapes(draw(st.integers(1, 3))))
+    application = record.apply_to(Shaped(shape, dtype), random.Random(draw(st.integers(0, 1 << 16))))
+    if application is None:
+        application = record.apply_to(Shaped((2, 3), dtype), random.Random(0))
+    assert application is not None, record.name
+    operands = tuple(_operand(draw, wanted) for wanted in application.operands)
+    attributes = {**record.attributes, **application.attributes}
+    tensor = call(record.name, *map(as_node, operands), **attributes)
+    return Case(tensor, _magnitude(record, operands, **attributes) if tensor.dtype.kind == "float" else 0.0)
+
+
+def is_applied_to(record: Operator, dtype: DType) -> bool:
+    """Whether the record's application to a matrix of the dtype is one that the operator takes."""
+    application = record.apply_to(Shaped((2, 3), dtype), random.Random(0))
+    if application is None:
+        return False
+    operands = [as_node(torch.zeros(each.shape, dtype=each.dtype.torch)) for each in application.operands]
+    try:
+        call(record.name, *operands, **{**record.attributes, **application.attributes})
+    except DTypeError:
+        return False
+    return True
+
+
+def _operand(draw: Draw, wanted: WantedOperand) -> torch.Tensor:
+    if wanted.below is None:
+        return _ordinary(draw, wanted.dtype, wanted.shape)
+    chance = torch.Generator().manual_seed(draw(st.integers(0, 1 << 16)))
+    return torch.randint(0, wanted.below, wanted.shape, generator=chance).to(wanted.dtype.torch)
 
 
 LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {

@@ -4,13 +4,18 @@ its value and place, when the result is evaluated: nothing outside of a tensor i
 
 from __future__ import annotations
 
+import math
+
+import torch
+
 from tessera import dtypes
 from tessera.doors.calls.axes import along
 from tessera.doors.calls.nodes import call, node, on
+from tessera.doors.tensors.creation import full
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops.layout import views
-from tessera.ops.layout.views import integer, normalized_axis
+from tessera.ops.layout.views import flag, integer, normalized_axis
 from tessera.runtime.streams.stream import Stream
 from tessera.typing import ArrayLike, DTypeLike
 
@@ -147,6 +152,91 @@ def scatter_add(
     """
     value, added = node(x), node(source)
     return on(call("scatter_add", value, node(index), added, axis=_axis(value, along(axis, dim))), stream)
+
+
+def scatter(
+    x: ArrayLike,
+    axis: int | None = None,
+    index: ArrayLike | None = None,
+    source: ArrayLike | None = None,
+    *,
+    dim: int | None = None,
+    stream: Stream | None = None,
+) -> Tensor:
+    """x with the elements at the places of `index` along an axis replaced by those of `source`: result[index[i, j], j]
+    = source[i, j] of axis 0 (as `torch.scatter`). Of several elements at one place the last one stays; a number as
+    `source` is at all places.
+
+    Shapes: the result has x's. Dtypes: floats, integers, bools and complex; not 8-bit floats (E_DTYPE). Raises
+    IndexRangeError (E_INDEX) when it is evaluated, ShapeMismatchError (E_SHAPE_MISMATCH).
+
+    >>> op.scatter(op.zeros(3), 0, op.tensor([2]), op.ones(1)).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    value, places = node(x), node(index)
+    given = _source(value, places, source)
+    return on(call("scatter", value, places, given, axis=_axis(value, along(axis, dim))), stream)
+
+
+def scatter_reduce(
+    x: ArrayLike,
+    axis: int | None = None,
+    index: ArrayLike | None = None,
+    source: ArrayLike | None = None,
+    reduce: str = "sum",
+    include_self: bool = True,
+    *,
+    dim: int | None = None,
+    stream: Stream | None = None,
+) -> Tensor:
+    """x with what meets at a place combined: `"sum"`, `"mean"`, `"amax"` or `"amin"` of the elements of `source` whose
+    index along an axis names the place, and of x's own element if `include_self` (as `torch.scatter_reduce`). What no
+    index names stays as it is.
+
+    Shapes: the result has x's. Dtypes: floats, integers and bools, which have no mean; not 8-bit floats and complex
+    (E_DTYPE). Raises IndexRangeError (E_INDEX) when it is evaluated, ShapeMismatchError (E_SHAPE_MISMATCH),
+    ArgumentError (E_ARGUMENT).
+
+    >>> op.scatter_reduce(op.zeros(2), 0, op.tensor([1, 1]), op.tensor([3.0, 5.0]), "amax").tolist()
+    [0.0, 5.0]
+    """
+    if reduce not in ("sum", "mean", "amax", "amin"):
+        raise ArgumentError(f"scatter_reduce: reduce={reduce!r}", hints=['"sum", "mean", "amax" or "amin"'])
+    value, places, given = node(x), node(index), node(source)
+    place = _axis(value, along(axis, dim))
+    if not flag(include_self, "include_self"):
+        neutral = {"amax": "lowest", "amin": "highest"}.get(reduce)
+        first = full((), 0 if neutral is None else _extreme(neutral, value.dtype), value.dtype)
+        value = call("scatter", value, places, views.broadcast_to(first, places.shape), axis=place)
+    if reduce in ("amax", "amin"):
+        return on(call("scatter_extreme", value, places, given, axis=place, largest=reduce == "amax"), stream)
+    total = call("scatter_add", value, places, given, axis=place)
+    if reduce == "sum":
+        return on(total, stream)
+    ones = full(places.shape, 1, dtypes.int64)
+    own = full(value.shape, 1, dtypes.int64)
+    if not include_self:
+        own = call("scatter", own, places, ones * 0, axis=place)
+    count = call("maximum", call("scatter_add", own, places, ones, axis=place), full((), 1, dtypes.int64))
+    if value.dtype.kind != "float":
+        return on(call("floor_divide", total, count.to(value.dtype)), stream)
+    return on(call("cast", call("div", total, count.to(dtypes.accumulator(value.dtype))), dtype=value.dtype), stream)
+
+
+def _extreme(which: str, dtype: dtypes.DType) -> float:
+    """The number that is beyond no other of a dtype."""
+    if dtype.kind == "float":
+        return -math.inf if which == "lowest" else math.inf
+    if dtype.kind == "bool":
+        return which == "highest"
+    limits = torch.iinfo(dtype.torch)
+    return limits.min if which == "lowest" else limits.max
+
+
+def _source(value: Tensor, places: Tensor, source: object) -> Tensor:
+    """What is put at places: a tensor of the value's dtype, or one number for all."""
+    given = full((), source, value.dtype) if isinstance(source, bool | int | float) else node(source)
+    return given if given.shape else views.broadcast_to(given, places.shape)
 
 
 def one_hot(

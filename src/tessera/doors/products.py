@@ -109,6 +109,20 @@ def gemm(
     return result if out is None and stream is None else result.eval(out, stream)
 
 
+def grouped_matmul(x: ArrayLike, weights: ArrayLike, sizes: ArrayLike, *, stream: Stream | None = None) -> Tensor:
+    """The rows of x times one of several matrices: the first `sizes[0]` rows times `weights[0]`, the next `sizes[1]`
+    times `weights[1]`, and so on; rows behind the last group give zeros. Experts of a mixture are such groups.
+
+    Computed by torch's library, in one step. Shapes: x [T, K], weights [E, K, N] and sizes [E] give [T, N]. Dtypes:
+    floats, and integers for the sizes; not 8-bit floats, bools and complex (E_DTYPE). Raises IndexRangeError (E_INDEX)
+    for sizes that do not fit when it is evaluated, ShapeMismatchError (E_SHAPE_MISMATCH).
+
+    >>> op.grouped_matmul(op.ones((3, 2)), op.tensor([[[1.0], [1.0]], [[2.0], [2.0]]]), op.tensor([1, 2])).tolist()
+    [[2.0], [4.0], [4.0]]
+    """
+    return on(call("grouped_matmul", node(x), node(weights), node(sizes)), stream)
+
+
 def constant(x: ArrayLike) -> Tensor:
     """`x` as a tensor whose contents stay, the weights of a layer for example: products may keep a copy of it in the
     layout that their kernels read fastest, made at the first use and kept as long as `x` lives.

@@ -11,7 +11,7 @@ from tessera.handle import Tensor
 from tessera.lazy import issuing
 from tessera.lazy.leaves.conversion import as_node
 from tessera.ops.algebra import call
-from tessera.ops.layout.views import flag, integer, normalized_axis, reshape
+from tessera.ops.layout.views import flag, integer, normalized_axis, number, reshape
 from tessera.runtime.streams.stream import Stream
 from tessera.typing import ArrayLike
 
@@ -34,6 +34,84 @@ def cumsum(x: ArrayLike, axis: int = -1, *, dim: int | None = None, stream: Stre
     if not node.shape:  # a tensor without dimensions is a row of one element
         return typed(Tensor, issuing.on(reshape(call("cumsum", reshape(node, (1,)), axis=0), ()), stream))
     return typed(Tensor, issuing.on(call("cumsum", node, axis=place), stream))
+
+
+def cumprod(x: ArrayLike, axis: int = -1, *, dim: int | None = None, stream: Stream | None = None) -> Tensor:
+    """Running products along an axis: element i is the product of elements 0 to i. Integers and bools multiply in
+    int64, 16-bit floats in fp32, with a rounding to the result's dtype for each element.
+
+    Computed by torch's library. Shapes: x of any shape; the result has it. Dtypes: floats; integers and bools give
+    int64; not 8-bit floats and complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT) for an axis out of range.
+
+    >>> op.cumprod(op.tensor([1, 2, 3])).tolist()
+    [1, 2, 6]
+    """
+    node = typed(Tensor, as_node(x))
+    place = normalized_axis(along(axis, dim, -1), len(node.shape))
+    if not node.shape:
+        return typed(Tensor, issuing.on(reshape(call("cumprod", reshape(node, (1,)), axis=0), ()), stream))
+    return typed(Tensor, issuing.on(call("cumprod", node, axis=place), stream))
+
+
+def cummax(
+    x: ArrayLike, axis: int = -1, *, dim: int | None = None, stream: Stream | None = None
+) -> tuple[Tensor, Tensor]:
+    """The largest of elements 0 to i along an axis, for each i, and its position (int64): of equal ones the last. NaN
+    counts as larger than any number.
+
+    Computed by torch's library, once: evaluating either result evaluates both. Shapes: x of any shape; both results
+    have it. Dtypes: floats, integers and bools; not 8-bit floats and complex (E_DTYPE). Raises ArgumentError
+    (E_ARGUMENT) for an axis out of range.
+
+    >>> values, places = op.cummax(op.tensor([5, 3, 7]))
+    >>> values.tolist(), places.tolist()
+    ([5, 5, 7], [0, 0, 2])
+    """
+    return _extremes("cummax", x, along(axis, dim, -1), stream)
+
+
+def cummin(
+    x: ArrayLike, axis: int = -1, *, dim: int | None = None, stream: Stream | None = None
+) -> tuple[Tensor, Tensor]:
+    """The smallest of elements 0 to i along an axis, for each i, and its position (int64): of equal ones the last. NaN
+    counts as smaller than any number.
+
+    Computed by torch's library, once: evaluating either result evaluates both. Shapes: x of any shape; both results
+    have it. Dtypes: floats, integers and bools; not 8-bit floats and complex (E_DTYPE). Raises ArgumentError
+    (E_ARGUMENT) for an axis out of range.
+
+    >>> values, places = op.cummin(op.tensor([5, 3, 7]))
+    >>> values.tolist(), places.tolist()
+    ([5, 3, 3], [0, 1, 1])
+    """
+    return _extremes("cummin", x, along(axis, dim, -1), stream)
+
+
+def _extremes(name: str, x: object, axis: int, stream: Stream | None) -> tuple[Tensor, Tensor]:
+    node = typed(Tensor, as_node(x))
+    place = normalized_axis(axis, len(node.shape))
+    row = node if node.shape else reshape(node, (1,))
+    values, indices = (call(f"{name}_{part}", row, axis=place) for part in ("values", "indices"))
+    if not node.shape:
+        values, indices = reshape(values, ()), reshape(indices, ())
+    return _both(values, indices, stream)
+
+
+def histc(x: ArrayLike, bins: int = 100, min: float = 0.0, max: float = 0.0, *, stream: Stream | None = None) -> Tensor:
+    """How many elements lie in each of `bins` parts of equal width from `min` to `max`, of which the last holds its
+    end; by default from the least to the largest element. Other elements are not counted (as `torch.histc`).
+
+    Computed by torch's library. Shapes: x of any shape gives [bins]. Dtypes: fp32 and fp64; not fp16, bf16, 8-bit
+    floats, integers, bools and complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT).
+
+    >>> op.histc(op.tensor([0.5, 1.5, 1.75, 9.0]), 2, 0, 2).tolist()
+    [1.0, 2.0]
+    """
+    count = integer(bins, "bins")
+    least, most = number(min, "min"), number(max, "max")
+    if count < 1 or not least <= most:
+        raise ArgumentError(f"histc: bins={bins!r}, min={min!r}, max={max!r}", hints=["bins >= 1 and min <= max"])
+    return typed(Tensor, issuing.on(call("histc", as_node(x), bins=count, least=least, most=most), stream))
 
 
 def topk(

@@ -27,6 +27,10 @@ _RECORDS: Final = (
     "window.records",
     "collective.records",
     "attention.saved",
+    "indexing.scans",
+    "indexing.scattering",
+    "indexing.histograms",
+    "contraction.grouped",
 )
 """The modules that register operators, in the order of `OPERATORS`, by which the fuzzer draws."""
 

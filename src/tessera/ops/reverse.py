@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, constant_node, joined, leaf_node
+from tessera.lazy.structures import interning
 from tessera.lazy.structures.building import apply
-from tessera.lazy.structures.structure import Occurrence
+from tessera.lazy.structures.structure import Occurrence, Shape, contiguous_strides
+from tessera.ops.algebra import filled
 from tessera.ops.record import OPERATORS
 
 
@@ -39,6 +41,14 @@ def by_leaves(outputs: Sequence[Node], seeds: Sequence[Node]) -> dict[Leaf, Any]
             leaf = leaves[occurrence.leaf]
             by_leaf[leaf] = by_leaf[leaf] + part if leaf in by_leaf else part
     return by_leaf
+
+
+def adjoint(function: Callable[[Any], Any], shape: Shape, g: Any) -> Any:
+    """The transpose of a linear function of a tensor of `shape`, applied to g, in whose dtype all is computed."""
+    operand = leaf_node(Placeholder(interning.buffer(shape, contiguous_strides(shape), g.dtype)))
+    (leaf,) = operand.leaves
+    found = by_leaves([function(operand)], [g]).get(leaf)
+    return filled(0, operand) if found is None else found
 
 
 def nodes_of(order: Sequence[Occurrence], leaves: Sequence[Leaf]) -> list[Any]:

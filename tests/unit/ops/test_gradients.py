@@ -28,6 +28,7 @@ def positive(*shape: int) -> torch.Tensor:
 
 
 INDEX = torch.tensor([1, 0, 2, 1])
+SIZES = torch.tensor([2, 0, 2])
 CONDITION = torch.tensor([True, False, True, False])
 
 
@@ -59,7 +60,7 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
         for name in "neg abs relu exp expm1 sin cos tanh erf sigmoid silu atan sinh cosh asinh exp2".split()
     },
     **{name: [(getattr(op, name), (positive(3, 4),))] for name in ("log2", "log10")},
-    **{name: [(getattr(op, name), (normal(3, 4).sin() * 0.9,))] for name in ("asin", "acos", "atanh", "tan")},
+    **{name: [(getattr(op, name), (normal(3, 4).sin() * 0.9,))] for name in ("asin", "acos", "atanh", "tan", "erfinv")},
     "acosh": [(op.acosh, (positive(3, 4) + 1.0,))],
     **{name: [(getattr(op, name), (normal(3, 4), normal(4)))] for name in ("atan2", "hypot")},
     "fmod": [(op.fmod, (normal(3, 4), positive(4)))],
@@ -178,6 +179,26 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
     "gather": [(lambda a: op.gather(a, 0, INDEX[:, None]), (normal(3, 2),))],
     "scatter_add": [(lambda a, b: op.scatter_add(a, 0, INDEX[:, None], b), (normal(3, 2), normal(4, 3)))],
     "cumsum": [(op.cumsum, (normal(3, 4),)), (lambda a: op.cumsum(a, 0) * a, (normal(3, 4),))],
+    "cumprod": [
+        (op.cumprod, (normal(3, 5),)),
+        (lambda a: op.cumprod(a * 1.0, 0) * a, (normal(3, 2),)),
+        (_first_order(lambda a: op.cumprod(a, 0)), (normal(3, 2), normal(3, 2))),
+    ],
+    "cummax_values": [(lambda a: op.cummax(a, 0)[0] * a, (normal(4, 3),))],
+    "cummin_values": [(lambda a: op.cummin(a)[0], (normal(3, 4),))],
+    "scatter": [
+        (
+            lambda a, b: op.scatter(a, 0, INDEX[:, None], b) * op.scatter(a, 0, INDEX[:, None], 2),
+            (normal(3, 2), normal(4, 2)),
+        )
+    ],
+    "scatter_extreme": [
+        (lambda a, b: op.scatter_reduce(a, 0, INDEX[:, None], b, "amax"), (normal(3, 2), normal(4, 3))),
+        (lambda a, b: op.scatter_reduce(a, 0, INDEX[:, None], b, "amin", False), (normal(3, 2), normal(4, 1))),
+        (lambda a, b: op.scatter_reduce(a, 0, INDEX[:, None], b, "mean", False), (normal(3, 2), normal(4, 1))),
+    ],
+    "grouped_matmul": [(lambda a, b: op.grouped_matmul(a, b, SIZES), (normal(5, 3), normal(3, 3, 2)))],
+    "grouped_outer": [(lambda a, b: call("grouped_outer", a, b, SIZES), (normal(5, 3), normal(5, 2)))],
     "view_as_real": [(lambda a, b: op.imag(op.complex(a, b) * 2.0), (normal(3, 4), normal(3, 4)))],
     "view_as_complex": [(lambda a, b: op.real(op.conj(op.complex(a, b)) + a), (normal(3, 4), normal(4)))],
     "complex_mul": [(lambda a, b: op.imag(op.complex(a, b) * op.complex(b, a + 1.0)), (normal(3, 4), normal(4)))],
@@ -252,7 +273,7 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
 
 NOT_DIFFERENTIABLE = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "argmax"}
 NOT_DIFFERENTIABLE |= {"iota", "philox", "checked_index", "checked_divisor"}
-NOT_DIFFERENTIABLE |= {"topk_indices", "sort_indices"}
+NOT_DIFFERENTIABLE |= {"topk_indices", "sort_indices", "cummax_indices", "cummin_indices", "histc"}
 NOT_DIFFERENTIABLE |= {"floor", "ceil", "round", "floor_divide"}
 NOT_DIFFERENTIABLE |= {*FLOWS}  # tests/unit/doors/test_flow.py
 NOT_DIFFERENTIABLE |= {"constrain", "across", "shard_map"}  # of meshes; on one device they are their operands

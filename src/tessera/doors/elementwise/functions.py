@@ -121,6 +121,18 @@ def erf(x: ArrayLike, stream: Stream | None = None) -> Tensor:
     return unary("erf", x, stream)
 
 
+def erfinv(x: ArrayLike, stream: Stream | None = None) -> Tensor:
+    """The inverse of the error function: infinite of -1 and 1, and NaN beyond.
+
+    Shapes: x of any shape; the result has it. Dtypes: floats and 8-bit floats; integers and bools give fp32; not
+    complex (E_DTYPE).
+
+    >>> f"{op.erfinv(0.5):.4f}"
+    '0.4769'
+    """
+    return unary("erfinv", x, stream)
+
+
 def sin(x: ArrayLike, stream: Stream | None = None) -> Tensor:
     """The sine of radians, reduced with all digits of pi that the argument needs.
 

@@ -35,8 +35,8 @@ _BY_DOOR: Final = (
     (trigonometry, "tan asin acos atan atan2 sinh cosh asinh acosh atanh log2 log10 exp2 hypot"),
     (reductions, "sum mean max min prod argmax argmin logsumexp var std all any count_nonzero"),
     (normalizations, "softmax log_softmax"),
-    (selection, "cumsum topk sort argsort"),
-    (indexing, "gather take index_select index_copy scatter_add"),
+    (selection, "cumprod cummax cummin cumsum topk sort argsort"),
+    (indexing, "gather take index_select index_copy scatter scatter_add scatter_reduce"),
     (
         shapes,
         "squeeze unsqueeze flatten swapaxes movedim flip roll diagonal trace diff repeat_interleave",

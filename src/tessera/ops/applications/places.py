@@ -62,6 +62,26 @@ def of_scattered_sums(chance: random.Random, x: AbstractValue) -> Application | 
     )
 
 
+def of_lone_places(chance: random.Random, x: AbstractValue) -> Application | None:
+    """Of `scatter`: one element at most along the axis, since of two at one place torch, which judges, gives both the
+    gradient.
+    """
+    if not x.shape or 0 in x.shape:
+        return None
+    axis = chance.randrange(len(x.shape))
+    wanted = tuple(1 if d == axis else chance.randint(1, extent) for d, extent in enumerate(x.shape))
+    source = tuple(extent + chance.choice((0, 0, 2)) for extent in wanted)
+    return Application(
+        (like(x), WantedOperand(wanted, int64, below=x.shape[axis]), WantedOperand(source, x.dtype)), {"axis": axis}
+    )
+
+
+def of_scattered_extremes(chance: random.Random, x: AbstractValue) -> Application | None:
+    """Of `scatter_extreme`: any number of elements at a place."""
+    found = of_scattered_sums(chance, x)
+    return found and Application(found.operands, {**found.attributes, "largest": chance.random() < 0.5})
+
+
 def of_checks(chance: random.Random, x: AbstractValue) -> Application:
     """Of `checked_index`: indices that are right."""
     flags = {"from_end": chance.random() < 0.5}

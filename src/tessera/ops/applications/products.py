@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tessera.dtypes import bool_, fp32, fp64
+from tessera.dtypes import bool_, fp32, fp64, int64
 from tessera.ops.applications.rule import AbstractValue, Application, WantedOperand, floating, like
 
 
@@ -30,6 +30,29 @@ def of_scaled_products(chance: random.Random, x: AbstractValue) -> Application |
     addend = [WantedOperand(chance.choice((result, result[1:], (result[0], 1))), x.dtype)]
     scales = {"alpha": chance.choice((1.0, 0.5)), "beta": chance.choice((1.0, -2.0, 0.0))}
     return Application((a, b, *addend[: chance.randint(0, 1)]), scales if x.dtype.kind == "float" else {})
+
+
+def of_grouped_products(chance: random.Random, x: AbstractValue) -> Application | None:
+    """Of `grouped_matmul`: rows in up to three groups, maybe some in none."""
+    if len(x.shape) != 2 or 0 in x.shape or x.dtype.kind != "float" or x.dtype.itemsize == 1:
+        return None
+    count = chance.randint(1, 3)
+    weights = WantedOperand((count, x.shape[1], chance.choice((1, 5, 16))), x.dtype)
+    return Application((like(x), weights, _sizes(count, x.shape[0])))
+
+
+def of_grouped_outer_products(chance: random.Random, x: AbstractValue) -> Application | None:
+    """Of `grouped_outer`: two matrices of as many rows."""
+    found = of_grouped_products(chance, x)
+    if found is None:
+        return None
+    rows, weights, sizes = found.operands
+    return Application((rows, WantedOperand((x.shape[0], weights.shape[2]), x.dtype), sizes))
+
+
+def _sizes(count: int, rows: int) -> WantedOperand:
+    """Sizes of groups that add up to so many rows at most."""
+    return WantedOperand((count,), int64, below=rows // count + 1)
 
 
 def of_attention(chance: random.Random, x: AbstractValue) -> Application | None:

@@ -48,7 +48,7 @@ def refuse_out_of_range(
 
 
 @contextmanager
-def _named(what: str, index: torch.Tensor, extent: int) -> Iterator[None]:
+def named_index(what: str, index: torch.Tensor, extent: int) -> Iterator[None]:
     """Says which index it was where torch, which checks each before it is used, refuses one."""
     try:
         yield
@@ -65,7 +65,7 @@ def _none(g: N, operands: tuple[N, ...], out: N, **attributes: Any) -> tuple[Non
     return (None,) * len(operands)
 
 
-def _with_indices(*places: int) -> Any:
+def with_indices(*places: int) -> Any:
     """A rule: the operands at `places` are integers, which come as int64; the others have one dtype, not of 8 bits."""
 
     def rule(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
@@ -106,7 +106,7 @@ define(
     "checked_index",
     _checked,
     {"what": "", "extent": 0, "ignored": None, "from_end": False},
-    operand_dtypes=_with_indices(0),
+    operand_dtypes=with_indices(0),
     result=same_shape_result,
     reference=_checked_reference,
     gradient=_none,
@@ -146,7 +146,7 @@ def _take(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attri
     (x, index), (result,), axis = inputs, outputs, attributes["axis"]
     if index.dim() != 1:
         result = result.view(*x.shape[:axis], index.numel(), *x.shape[axis + 1 :])
-    with _named(attributes["what"], index, x.shape[axis]):
+    with named_index(attributes["what"], index, x.shape[axis]):
         torch.index_select(x, axis, index.flatten(), out=result)
 
 
@@ -155,7 +155,7 @@ define(
     _take,
     {"what": "take", "axis": 0, "held": None},
     arity=(2, 2),
-    operand_dtypes=_with_indices(1),
+    operand_dtypes=with_indices(1),
     result=_taken,
     bytes_moved=_taken_bytes,
     reference=_take_reference,
@@ -186,7 +186,7 @@ def _put(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attrib
     (x, index), (result,), axis = inputs, outputs, attributes["axis"]
     parts = x.reshape(*result.shape[:axis], index.numel(), *result.shape[axis + 1 :])
     wide = _wide(result).zero_()
-    with _named(attributes["what"], index, attributes["extent"]):
+    with named_index(attributes["what"], index, attributes["extent"]):
         # One after the other, in the order of the indices.
         wide.index_add_(axis, index.flatten(), parts.to(wide.dtype))
     if wide is not result:
@@ -203,7 +203,7 @@ define(
     _put,
     {"what": "put_sum", "axis": 0, "extent": 0},
     arity=(2, 2),
-    operand_dtypes=_with_indices(1),
+    operand_dtypes=with_indices(1),
     result=_summed,
     flops=_each_added,
     reference=_put_reference,
@@ -265,7 +265,7 @@ define(
     _replace,
     {"what": "put", "axis": 0},
     arity=(3, 3),
-    operand_dtypes=_with_indices(1),
+    operand_dtypes=with_indices(1),
     result=_replaced_parts,
     reference=_replace_reference,
     gradient=_replace_gradient,
@@ -276,7 +276,8 @@ define(
 # -- gather and scatter_add -------------------------------------------------------------------------------------------
 
 
-def _refuse_shapes(name: str, operands: Sequence[Typed], axis: int) -> None:
+def scattered_shapes(name: str, operands: Sequence[Typed], axis: int) -> None:
+    """Raises ShapeMismatchError for an index, or a source, that does not fit a tensor along an axis."""
     x, index, *source = (operand.shape for operand in operands)
     if len(x) != len(index) or any(len(shape) != len(x) for shape in source):
         raise shape_error(name, operands, "all have the same number of dimensions")
@@ -287,7 +288,7 @@ def _refuse_shapes(name: str, operands: Sequence[Typed], axis: int) -> None:
 
 
 def _gathered(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    _refuse_shapes(name, operands, attributes["axis"])
+    scattered_shapes(name, operands, attributes["axis"])
     return operands[1].shape, cast[0]
 
 
@@ -304,7 +305,7 @@ def _gather_gradient(g: N, operands: tuple[N, N], out: N, *, axis: int) -> tuple
 
 def _gather(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
     x, index = inputs
-    with _named("gather", index, x.shape[attributes["axis"]]):
+    with named_index("gather", index, x.shape[attributes["axis"]]):
         torch.gather(x, attributes["axis"], index, out=outputs[0])
 
 
@@ -313,7 +314,7 @@ define(
     _gather,
     {"axis": 0},
     arity=(2, 2),
-    operand_dtypes=_with_indices(1),
+    operand_dtypes=with_indices(1),
     result=_gathered,
     bytes_moved=_taken_bytes,
     reference=_gather_reference,
@@ -323,7 +324,7 @@ define(
 
 
 def _scattered(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    _refuse_shapes(name, operands, attributes["axis"])
+    scattered_shapes(name, operands, attributes["axis"])
     return operands[0].shape, cast[0]
 
 
@@ -345,7 +346,7 @@ def _scatter_gradient(g: N, operands: tuple[N, N, N], out: N, *, axis: int) -> t
 def _scatter(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
     (x, index, source), (result,), axis = inputs, outputs, attributes["axis"]
     wide = _wide(result).copy_(x)
-    with _named("scatter_add", index, x.shape[axis]):
+    with named_index("scatter_add", index, x.shape[axis]):
         # torch adds along the axis in the order of the indices, whatever the number of threads.
         wide.scatter_add_(axis, index, source.to(wide.dtype))
     if wide is not result:
@@ -357,7 +358,7 @@ define(
     _scatter,
     {"axis": 0},
     arity=(3, 3),
-    operand_dtypes=_with_indices(1),
+    operand_dtypes=with_indices(1),
     result=_scattered,
     flops=_each_added,
     reference=_scatter_reference,

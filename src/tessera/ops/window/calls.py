@@ -18,6 +18,7 @@ from tessera.ops.layout import views
 from tessera.ops.layout.views import flag, normalized_axis, number
 from tessera.ops.record import family_of, shape_error
 from tessera.ops.window.geometry import TO_FIRST, TO_LAST, checked_layout, pair, single_image
+from tessera.ops.window.gradients import max_pool_gradient
 from tessera.ops.window.records import image_dimensions
 
 LOOKED_AT = 16
@@ -140,18 +141,19 @@ class _Pool:
             found.append(before + more)
         return found[0], found[1]
 
+    def windows(self, ceil_mode: bool) -> dict[str, Any]:
+        """The attributes of a record, but for the layout."""
+        below, right = self.ends(ceil_mode)
+        return {
+            "kernel": self.kernel,
+            "stride": self.stride,
+            "padding": (self.padding[0], below, self.padding[1], right),
+            "dilation": self.dilation,
+        }
+
     def call(self, operator: str, image: Node, ceil_mode: bool) -> Any:
         """The node."""
-        below, right = self.ends(ceil_mode)
-        return _arranged(
-            operator,
-            image,
-            self.layout,
-            kernel=self.kernel,
-            stride=self.stride,
-            padding=(self.padding[0], below, self.padding[1], right),
-            dilation=self.dilation,
-        )
+        return _arranged(operator, image, self.layout, **self.windows(ceil_mode))
 
 
 def max_pool2d(
@@ -159,6 +161,15 @@ def max_pool2d(
 ) -> Any:
     """The largest element of each window."""
     return _Pool("max_pool2d", image, kernel, stride, padding, dilation, layout).call("max_pool2d", image, ceil_mode)
+
+
+def max_pool_cotangent(
+    g: Node, image: Node, kernel: object, stride: object, padding: object, dilation: object, ceil_mode: bool
+) -> Any:
+    """The cotangent of images [N, C, H, W] whose maxima, which are looked for again, have the cotangent g."""
+    windows = _Pool("max_pool2d", image, kernel, stride, padding, dilation, "NCHW").windows(ceil_mode)
+    largest = call("max_pool2d", image, layout="NCHW", **windows)
+    return max_pool_gradient(g, (image,), largest, layout="NCHW", **windows)[0]
 
 
 def avg_pool2d(

@@ -10,6 +10,7 @@ import torch
 from tessera import op
 from tessera.handle import Tensor
 from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
+from tessera.ops.convolution import volumes
 from tessera.ops.convolution.gradients import image_cotangent, weights_cotangent
 
 aten = torch.ops.aten
@@ -23,20 +24,9 @@ def _around(padding: Sequence[int]) -> tuple[int, int, int, int]:
     return rows, columns, rows, columns
 
 
-def _as_images(rank: int, *rows: Tensor | None) -> list[Any]:
-    """Rows as images of one row; images as they are. Raises Unsupported for volumes."""
-    if rank not in (3, 4):
-        raise Unsupported(f"images of {rank} dimensions")
-    return [each if each is None or rank == 4 else op.unsqueeze(each, 2) for each in rows]
-
-
-def _in_plane(rank: int, *settings: Sequence[int]) -> list[list[int]]:
-    """Stride, padding (of no rows) and dilation of images, where they are those of rows."""
-    neutral = (1, 0, 1, 0)
-    return [
-        list(each) * (2 if rank == 4 and len(each) == 1 else 1) if rank == 4 else [none, *each]
-        for none, each in zip(neutral, settings, strict=False)
-    ]
+def _sides(rank: int, *settings: Sequence[int]) -> list[list[int]]:
+    """Stride, padding and dilation of each side; one number is that of all."""
+    return [list(each) * (rank - 2 if len(each) == 1 else 1) for each in settings]
 
 
 @maps(aten.convolution.default)
@@ -54,17 +44,16 @@ def convolution(
     wanted: Wanted,
 ) -> Tensor:
     rank = len(x.shape)
-    image, window = _as_images(rank, x, weight)
-    steps, around, apart = _in_plane(rank, stride, padding, dilation)
+    if (transposed or rank == 5) and (not x.size or 0 in wanted.shape):
+        raise Unsupported("a convolution of no elements")
+    steps, around, apart = _sides(rank, stride, padding, dilation)
+    if rank == 4 and not transposed:
+        return op.conv2d(x, weight, bias, stride=steps, padding=around, dilation=apart, groups=groups)
     if transposed:
-        if 0 in wanted.shape or not x.size:
-            raise Unsupported("a transposed convolution of no elements")
-        shape = wanted.shape if rank == 4 else (*wanted.shape[:2], 1, wanted.shape[2])
-        made = _of_image(image, shape, window, steps, around, apart, groups)
-        result = made if bias is None else made + op.reshape(bias, (len(bias), 1, 1))
+        made = _of_image(x, wanted.shape, weight, steps, around, apart, groups)
     else:
-        result = op.conv2d(image, window, bias, stride=steps, padding=around, dilation=apart, groups=groups)
-    return result if rank == 4 else op.squeeze(result, 2)
+        made = volumes.convolved(x, weight, steps, around, apart, groups)
+    return made if bias is None else made + op.reshape(bias, (len(bias), *(1,) * (rank - 2)))
 
 
 def _of_image(
@@ -77,6 +66,9 @@ def _of_image(
     groups: int,
 ) -> Tensor:
     """The cotangent of an image of `shape` [N, C, H, W]. That is what a transposed convolution is."""
+    if len(shape) != 4:
+        of_image: Any = volumes.transposed(g, weight, tuple(shape), stride, padding, dilation, groups)
+        return of_image
     last = tuple(shape[axis] for axis in TO_LAST)
     settings = tuple(stride), _around(padding), tuple(dilation), groups
     found: Any = image_cotangent(op.transpose(g, TO_LAST), last, weight, *settings)  # type: ignore[arg-type]
@@ -93,6 +85,9 @@ def _of_weights(
     groups: int,
 ) -> Tensor:
     """The cotangent of weights of `shape`; both images with their channels first."""
+    if len(shape) != 4:
+        of_weights: Any = volumes.of_weights(g, image, tuple(shape), stride, padding, dilation, groups)
+        return of_weights
     settings = tuple(stride), _around(padding), tuple(dilation), groups
     first, second = (op.transpose(each, TO_LAST) for each in (g, image))
     found: Tensor = weights_cotangent(first, second, tuple(shape), *settings)  # type: ignore[arg-type]
@@ -116,15 +111,13 @@ def convolution_backward(
     if not g.size or not x.size:
         raise Unsupported("a convolution of no elements")
     rank = len(x.shape)
-    cotangent, image, window = _as_images(rank, g, x, weight)
-    steps, around, apart = _in_plane(rank, stride, padding, dilation)
+    steps, around, apart = _sides(rank, stride, padding, dilation)
     if transposed:  # g and x change places: the convolution of g is the cotangent of x
-        dx = op.conv2d(cotangent, window, stride=steps, padding=around, dilation=apart, groups=groups)
-        dx = dx[:, :, : image.shape[2], : image.shape[3]]  # output padding may hold one more window
-        dw = _of_weights(image, cotangent, window.shape, steps, around, apart, groups)
+        dx = volumes.convolved(g, weight, steps, around, apart, groups)
+        dx = dx[tuple(slice(extent) for extent in x.shape)]  # output padding may hold one more window
+        dw = _of_weights(x, g, weight.shape, steps, around, apart, groups)
     else:
-        dx = _of_image(cotangent, image.shape, window, steps, around, apart, groups)
-        dw = _of_weights(cotangent, image, window.shape, steps, around, apart, groups)
-    flat = [each if rank == 4 else op.squeeze(each, 2) for each in (dx, dw)]
+        dx = _of_image(g, x.shape, weight, steps, around, apart, groups)
+        dw = _of_weights(g, x, weight.shape, steps, around, apart, groups)
     db = op.sum(g, (0, *range(2, rank))).to(g.dtype)
-    return tuple(each if asked else None for each, asked in zip((*flat, db), mask, strict=True))
+    return tuple(each if asked else None for each, asked in zip((dx, dw, db), mask, strict=True))

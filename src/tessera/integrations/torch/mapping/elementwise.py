@@ -36,9 +36,12 @@ def _of_numbers(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tens
     return translate
 
 
-for _name in "cos erf exp expm1 log log1p rsqrt sigmoid sin sqrt tanh".split():
+for _name in (
+    "acos acosh asin asinh atan atanh cos cosh erf erfinv exp exp2 expm1 log log10 log1p log2 rsqrt sigmoid sin sinh "
+    "sqrt tan tanh"
+).split():
     maps(getattr(aten, _name).default)(_of_floats(getattr(op, _name)))
-for _name in "ceil floor round".split():
+for _name in "ceil floor round trunc".split():
     maps(getattr(aten, _name).default)(_of_fractions(getattr(op, _name)))
 for _name in "abs neg relu".split():
     maps(getattr(aten, _name).default)(_of_numbers(getattr(op, _name)))
@@ -118,6 +121,22 @@ def div(a: Operand, b: Operand) -> Tensor:
     return op.div(a, b)
 
 
+@maps(aten.atan2.default)
+def atan2(a: Tensor, b: Tensor) -> Tensor:
+    return op.atan2(floating(a), floating(b))
+
+
+@maps(aten.hypot.default)
+def hypot(a: Tensor, b: Tensor) -> Tensor:
+    return op.hypot(floating(a), floating(b))
+
+
+@maps(aten.copysign.Tensor, aten.copysign.Scalar)
+def copysign(a: Tensor, b: Operand, *, wanted: Wanted) -> Tensor:
+    sign = b.to(wanted.dtype) if isinstance(b, Tensor) else op.full((), b, wanted.dtype)
+    return op.copysign(a.to(wanted.dtype), sign)
+
+
 @maps(prims.fma.default)
 def fma(a: Tensor, b: Operand, c: Operand) -> Tensor:
     return op.add(op.mul(a, b), c)
@@ -193,23 +212,6 @@ def logical_or(a: Tensor, b: Tensor) -> Tensor:
 @maps(aten.logical_xor.default)
 def logical_xor(a: Tensor, b: Tensor) -> Tensor:
     return op.ne(_truth(a), _truth(b))
-
-
-def _of_truths(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def translate(*operands: Operand) -> Tensor:
-        if any(
-            not isinstance(each, bool) and not (isinstance(each, Tensor) and each.dtype == "bool") for each in operands
-        ):
-            raise Unsupported("bits of integers")
-        return function(*operands)
-
-    return translate
-
-
-maps(aten.bitwise_not.default)(_of_truths(op.logical_not))
-maps(aten.bitwise_and.Tensor, aten.bitwise_and.Scalar)(_of_truths(op.logical_and))
-maps(aten.bitwise_or.Tensor, aten.bitwise_or.Scalar)(_of_truths(op.logical_or))
-maps(aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar)(_of_truths(op.ne))
 
 
 # -- choices and casts ------------------------------------------------------------------------------------------------

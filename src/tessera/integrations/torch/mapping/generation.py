@@ -30,6 +30,19 @@ def zeros(*given: object, dtype: object = None, wanted: Wanted) -> Tensor:
     return op.full(wanted.shape, _number(0, wanted), wanted.dtype)
 
 
+@maps(
+    aten.empty.memory_format,
+    aten.empty_like.default,
+    aten.empty_permuted.default,
+    aten.empty_strided.default,
+    aten.new_empty.default,
+    aten.new_empty_strided.default,
+)
+def empty(*given: object, dtype: object = None, wanted: Wanted) -> Tensor:
+    """Elements that nobody has promised anything of, which cost nothing: kernels make them where they are read."""
+    return op.full(wanted.shape, _number(0, wanted), wanted.dtype)
+
+
 @maps(aten.ones.default, aten.ones_like.default, aten.new_ones.default)
 def ones(*given: object, dtype: object = None, wanted: Wanted) -> Tensor:
     return op.full(wanted.shape, _number(1, wanted), wanted.dtype)
@@ -48,6 +61,7 @@ def _number(value: float, wanted: Wanted) -> float:
 
 @maps(aten.arange.start_step)
 def arange(start: float, end: float, step: float = 1, dtype: object = None, *, wanted: Wanted) -> Tensor:
+    start, end, step = (int(each) if isinstance(each, bool) else each for each in (start, end, step))
     if wanted.dtype.kind != "float" and not all(isinstance(each, int) for each in (start, end, step)):
         raise Unsupported("integers by steps that are none")
     return op.arange(start, end, step, dtype=wanted.dtype)

@@ -11,7 +11,7 @@ from tessera import op
 from tessera.dtypes import accumulator
 from tessera.handle import Tensor
 from tessera.integrations.torch.graphs.operators import log_softmax_gradient, max_pool2d_backward
-from tessera.integrations.torch.mapping.pooling import max_pool2d_gradient
+from tessera.integrations.torch.mapping.pooling import max_pool_gradient
 from tessera.integrations.torch.mapping.table import maps
 from tessera.ops import OPERATORS
 
@@ -82,4 +82,4 @@ def max_pool2d_backward_of(
     dilation: Sequence[int],
     ceil_mode: bool,
 ) -> Tensor:
-    return max_pool2d_gradient(g, x, kernel, stride, padding, dilation, ceil_mode)
+    return max_pool_gradient(g, x, kernel, stride, padding, dilation, ceil_mode)

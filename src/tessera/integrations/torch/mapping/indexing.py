@@ -10,7 +10,7 @@ import torch
 from tessera import op
 from tessera.handle import Tensor
 from tessera.integrations.torch.graphs.operators import checked_targets
-from tessera.integrations.torch.mapping.table import Unsupported, maps
+from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
 from tessera.ops.algebra import call
 
 aten = torch.ops.aten
@@ -82,6 +82,11 @@ def _refuse_empty(x: Tensor) -> None:
 @maps(aten.index_put.default, aten._unsafe_index_put.default)
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
     _refuse_empty(x)
+    mask = indices[0]
+    if mask is not None and len(indices) == 1 and mask.dtype.kind == "bool" and values.size == 1:
+        inner = op.reshape(mask, (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape))))
+        one = op.reshape(values, ())
+        return op.where(inner, op.add(x, one) if accumulate else one, x)
     first, count, flat = _flat(x.shape, indices)
     lead, rest = x.shape[:first], x.shape[first + count :]
     added = op.broadcast_to(values, (*lead, *flat.shape, *rest))
@@ -102,6 +107,38 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
     )
     back = op.transpose(sums, (*range(1, first + 1), 0, *range(first + 1, first + 1 + inner)))
     return op.add(x, op.reshape(back, x.shape))
+
+
+@maps(aten.scatter.src, aten.scatter.value)
+def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | bool | int | float) -> Tensor:
+    if not x.shape or not index.shape:
+        raise Unsupported("operands without dimensions")
+    if not isinstance(source, Tensor):
+        source = op.broadcast_to(op.full((), source, x.dtype), index.shape)
+    return op.scatter(x, dim, index, source)
+
+
+@maps(aten.scatter_reduce.two)
+def scatter_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    if reduce == "prod":
+        raise Unsupported("products of what meets at a place")
+    if not x.shape or not index.shape:
+        raise Unsupported("operands without dimensions")
+    return op.scatter_reduce(x, dim, index, source, reduce, include_self)
+
+
+@maps(aten.masked_scatter.default)
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor, *, wanted: Wanted) -> Tensor:
+    if not source.size:
+        raise Unsupported("a source without elements")
+    shape = wanted.shape
+    hit = op.reshape(op.broadcast_to(mask, shape), (-1,))
+    # The number of each place among those of the mask; torch refuses a source of fewer elements, and so does `take`.
+    order = op.where(hit, op.sub(op.cumsum(hit.to("int64"), 0), 1), 0)
+    taken = op.take(op.reshape(source, (-1,)), order)
+    return op.reshape(op.where(hit, taken, op.reshape(op.broadcast_to(x, shape), (-1,))), shape)
 
 
 @maps(aten.gather.default)

@@ -2,32 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from tessera import op
+from tessera.dtypes import accumulator
 from tessera.handle import Tensor
-from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
-from tessera.ops import OPERATORS
-from tessera.ops.algebra import call
+from tessera.integrations.torch.mapping.table import Unsupported, Wanted, adjoint, maps
+from tessera.ops.window.calls import max_pool_cotangent
 
 aten = torch.ops.aten
 
 
-def _pair(sizes: Sequence[int]) -> tuple[int, int]:
-    """A size of rows and one of columns, of one for both or of two."""
-    return sizes[0], sizes[-1]
+def _sides(sizes: Sequence[int], count: int) -> tuple[int, ...]:
+    """The size of each side, of one for all or of as many as there are."""
+    return tuple(sizes) * (count if len(sizes) == 1 else 1)
 
 
-def _image(x: Tensor) -> Tensor:
-    """Images [N, C, H, W], of a single one [C, H, W] too."""
-    return x if len(x.shape) == 4 else op.unsqueeze(x, 0)
+def _batch(x: Tensor, sides: int) -> Tensor:
+    """Images or volumes with a dimension for the batch, of a single one too."""
+    return x if len(x.shape) == sides + 2 else op.unsqueeze(x, 0)
 
 
-def _like(x: Tensor, result: Tensor) -> Tensor:
-    return result if len(x.shape) == 4 else op.squeeze(result, 0)
+def _like(x: Tensor, sides: int, result: Tensor) -> Tensor:
+    return result if len(x.shape) == sides + 2 else op.squeeze(result, 0)
+
+
+def _by_planes(x: Tensor, pool: Callable[[Tensor, slice], Tensor]) -> Tensor:
+    """A pool of volumes [N, C, D, H, W]: of their planes, and then of what these give along the depth. `pool` is told
+    which of the sides it is of; along the depth, a column.
+    """
+    count, channels, depth, height, width = x.shape
+    planes = pool(op.reshape(x, (count, channels * depth, height, width)), slice(1, 3))
+    height, width = planes.shape[2:]
+    made = pool(op.reshape(planes, (count, channels, depth, height * width)), slice(0, 1))
+    return op.reshape(made, (count, channels, made.shape[2], height, width))
+
+
+def _along(sides: slice, sizes: Sequence[int], none: int) -> tuple[int, int]:
+    """The sizes of rows and columns that a pool of these sides has."""
+    found = tuple(sizes)[sides]
+    return (found[0], none) if len(found) == 1 else (found[0], found[1])
+
+
+@maps(aten.max_pool3d_with_indices.default)
+def max_pool3d(
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+    *,
+    wanted: Wanted,
+) -> tuple[Tensor, None]:
+    if 1 in wanted.used:
+        raise Unsupported("the places of maxima")
+    size, steps, around, apart = (_sides(each, 3) for each in (kernel, stride or kernel, padding, dilation))
+
+    def pool(planes: Tensor, sides: slice) -> Tensor:
+        window = _along(sides, size, 1), _along(sides, steps, 1), _along(sides, around, 0), _along(sides, apart, 1)
+        return op.max_pool2d(planes, *window, ceil_mode)
+
+    return _like(x, 3, _by_planes(_batch(x, 3), pool)), None
+
+
+@maps(aten.avg_pool3d.default)
+def avg_pool3d(
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    size, steps, around = (_sides(each, 3) for each in (kernel, stride or kernel, padding))
+    divisor = 1 if divisor_override else None
+
+    def pool(planes: Tensor, sides: slice) -> Tensor:
+        window = _along(sides, size, 1), _along(sides, steps, 1), _along(sides, around, 0)
+        return op.avg_pool2d(planes, *window, ceil_mode, count_include_pad, divisor)
+
+    wide = _by_planes(_batch(x, 3).to(accumulator(x.dtype)), pool)
+    result = op.div(wide, float(divisor_override)) if divisor_override else wide
+    return _like(x, 3, result.to(x.dtype))
+
+
+@maps(aten.avg_pool3d_backward.default)
+def avg_pool3d_backward(g: Tensor, x: Tensor, *settings: Any) -> Tensor:
+    return adjoint(lambda volume: avg_pool3d(volume, *settings), x.shape, g)
+
+
+@maps(aten.avg_pool1d.default)
+def avg_pool1d(
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    window = [1, *kernel], [1, *(stride or kernel)], [0, *padding]
+    return op.squeeze(avg_pool2d(op.unsqueeze(x, -2), *window, ceil_mode, count_include_pad), -2)
 
 
 @maps(aten.max_pool2d_with_indices.default)
@@ -44,9 +123,9 @@ def max_pool2d(
     if 1 in wanted.used:
         raise Unsupported("the places of maxima")
     result = op.max_pool2d(
-        _image(x), _pair(kernel), _pair(stride or kernel), _pair(padding), _pair(dilation), ceil_mode
+        _batch(x, 2), *(_sides(each, 2) for each in (kernel, stride or kernel, padding, dilation)), ceil_mode
     )
-    return _like(x, result), None
+    return _like(x, 2, result), None
 
 
 @maps(aten.avg_pool2d.default)
@@ -60,78 +139,73 @@ def avg_pool2d(
     divisor_override: int | None = None,
 ) -> Tensor:
     result = op.avg_pool2d(
-        _image(x),
-        _pair(kernel),
-        _pair(stride or kernel),
-        _pair(padding),
+        _batch(x, 2),
+        *(_sides(each, 2) for each in (kernel, stride or kernel, padding)),
         ceil_mode,
         count_include_pad,
         divisor_override,
     )
-    return _like(x, result)
+    return _like(x, 2, result)
 
 
-def _even(x: Tensor, size: Sequence[int]) -> tuple[int, int]:
-    """The windows of an adaptive pool where all are alike. Raises Unsupported where they are not."""
-    height, width = x.shape[-2:]
-    if 0 in size or not x.size or height % size[0] or width % size[1]:
-        raise Unsupported("windows of different sizes")
-    return height // size[0], width // size[1]
+# -- windows of different sizes ----------------------------------------------------------------------------------------
 
 
-@maps(aten._adaptive_avg_pool2d.default)
-def adaptive_avg_pool2d(x: Tensor, size: Sequence[int]) -> Tensor:
-    window = _even(x, size)
-    return op.mean(x, (-2, -1), True) if window == x.shape[-2:] else avg_pool2d(x, window)
+def _adaptive(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The means of so many windows along each of the last sides, which together cover them."""
+    if 0 in sizes or not x.size:
+        raise Unsupported("windows of no elements")
+    dtype, first = accumulator(x.dtype), len(x.shape) - len(sizes)
+    if all(size == 1 for size in sizes):
+        return op.mean(x, tuple(range(first, len(x.shape))), True)
+    wide = x.to(dtype)
+    for axis, count in enumerate(sizes, first):
+        wide = _means(wide, axis, count)
+    return wide.to(x.dtype)
 
 
-@maps(aten._adaptive_avg_pool2d_backward.default)
-def adaptive_avg_pool2d_backward(g: Tensor, x: Tensor) -> Tensor:
-    rows, columns = _even(x, g.shape[-2:])
-    apart = op.reshape(g, (*g.shape[:-1], g.shape[-1], 1))
-    apart = op.reshape(apart, (*g.shape[:-2], g.shape[-2], 1, g.shape[-1], 1))
-    wide = op.broadcast_to(apart, (*g.shape[:-2], g.shape[-2], rows, g.shape[-1], columns))
-    return op.div(op.reshape(wide, x.shape), float(rows * columns))
+def _means(x: Tensor, axis: int, count: int) -> Tensor:
+    """The means of `count` windows along one side: of equal ones, or of the places that each has."""
+    extent = x.shape[axis]
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    if extent % count == 0:
+        return op.mean(op.reshape(x, (*before, count, extent // count, *after)), axis + 1)
+    starts = torch.arange(count) * extent // count
+    ends = -(-(torch.arange(count) + 1) * extent // count)
+    lengths = ends - starts
+    places = starts[:, None] + torch.arange(int(lengths.max()))
+    parts = op.take(x, op.tensor(places.clamp_max(extent - 1)), axis)
+    inner = (1,) * len(after)
+    inside = op.reshape(op.tensor(places < ends[:, None]), (*places.shape, *inner))
+    total = op.sum(op.where(inside, parts, op.zeros((), x.dtype)), axis + 1)
+    return op.div(total, op.reshape(op.tensor(lengths.to(x.dtype.torch)), (count, *inner)))
 
 
-def _windows(
-    kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool
-) -> dict[str, Any]:
-    """The attributes of a pool's record. Raises Unsupported for windows that reach past the padding."""
-    if ceil_mode:
-        raise Unsupported("the gradient of a pool with ceil_mode")
-    rows, columns = _pair(padding)
-    return {
-        "kernel": _pair(kernel),
-        "stride": _pair(stride or kernel),
-        "padding": (rows, rows, columns, columns),
-        "dilation": _pair(dilation),
-        "layout": "NCHW",
-    }
+@maps(aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default)
+def adaptive_avg_pool(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    return _adaptive(x, sizes)
+
+
+@maps(aten.adaptive_avg_pool1d.default)
+def adaptive_avg_pool1d(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    return _adaptive(x, sizes)
+
+
+@maps(aten._adaptive_avg_pool2d_backward.default, aten._adaptive_avg_pool3d_backward.default)
+def adaptive_avg_pool_backward(g: Tensor, x: Tensor) -> Tensor:
+    sides = 2 if len(x.shape) < 5 else 3
+    return adjoint(lambda image: _adaptive(image, g.shape[len(g.shape) - sides :]), x.shape, g)
+
+
+# -- gradients --------------------------------------------------------------------------------------------------------
 
 
 @maps(aten.avg_pool2d_backward.default)
-def avg_pool2d_backward(
-    g: Tensor,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Tensor:
-    windows = _windows(kernel, stride, padding, (1,), ceil_mode)
-    if any(padding) and not count_include_pad and divisor_override is None:
-        raise Unsupported("the gradient of means that do not count the padding")
-    rows, columns = windows["kernel"]
-    share = op.div(_image(g), float(divisor_override or rows * columns))
-    image = _image(x)
-    (dx,) = OPERATORS["sum_pool2d"].gradient(share, (image,), None, **windows)
-    return _like(x, dx)  # type: ignore[arg-type]  # rules give the nodes that doors do
+def avg_pool2d_backward(g: Tensor, x: Tensor, *settings: Any) -> Tensor:
+    return adjoint(lambda image: avg_pool2d(image, *settings), x.shape, g)
 
 
-def max_pool2d_gradient(
+def max_pool_gradient(
     g: Tensor,
     x: Tensor,
     kernel: Sequence[int],
@@ -141,7 +215,7 @@ def max_pool2d_gradient(
     ceil_mode: bool,
 ) -> Tensor:
     """The cotangent of an image by its maxima, which are looked for again."""
-    windows = _windows(kernel, stride, padding, dilation, ceil_mode)
-    image = _image(x)
-    (dx,) = OPERATORS["max_pool2d"].gradient(_image(g), (image,), call("max_pool2d", image, **windows), **windows)
-    return _like(x, dx)  # type: ignore[arg-type]  # rules give the nodes that doors do
+    image = _batch(x, 2)
+    windows = [_sides(each, 2) for each in (kernel, stride or kernel, padding, dilation)]
+    made: Any = max_pool_cotangent(_batch(g, 2), image, *windows, ceil_mode)
+    return _like(x, 2, made)

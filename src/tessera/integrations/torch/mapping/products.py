@@ -7,6 +7,7 @@ import torch
 from tessera import op
 from tessera.handle import Tensor
 from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
+from tessera.ops.algebra import call
 
 aten = torch.ops.aten
 
@@ -36,3 +37,31 @@ def addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1,
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     product = op.matmul(x, op.swapaxes(weight, 0, 1) if len(weight.shape) == 2 else weight)
     return product if bias is None else op.add(product, bias)
+
+
+@maps(aten._grouped_mm.default)
+def grouped_mm(
+    a: Tensor,
+    b: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    *,
+    wanted: Wanted,
+) -> Tensor:
+    ranks = len(a.shape), len(b.shape)
+    if bias is not None or (offs is None) != (ranks == (3, 3)):
+        raise Unsupported("a bias, or operands of these ranks")
+    if offs is None:
+        return op.matmul(a, b).to(wanted.dtype)
+    # torch says where groups end, which is where the next one begins.
+    ends = offs.to("int64")
+    sizes = op.sub(ends, op.pad(ends[:-1], [1, 0]))
+    if ranks == (2, 3):
+        made = op.grouped_matmul(a, b, sizes)
+    elif ranks == (2, 2):
+        made = call("grouped_outer", op.swapaxes(a, 0, 1), b, sizes)
+    else:
+        turned = op.grouped_matmul(op.swapaxes(b, 0, 1), op.swapaxes(a, 1, 2), sizes)
+        made = op.swapaxes(turned, 0, 1)
+    return made.to(wanted.dtype)

@@ -1,4 +1,4 @@
-"""Reductions, scans and selections along dimensions."""
+"""Reductions along dimensions."""
 
 from __future__ import annotations
 
@@ -140,13 +140,3 @@ def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
 @maps(aten._log_softmax.default)
 def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     return op.log_softmax(x, dim) if x.shape else op.sub(x, x)
-
-
-@maps(aten.cumsum.default)
-def cumsum(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    return op.cumsum(_in(x, dtype), dim)
-
-
-@maps(aten.topk.default)
-def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
-    return op.topk(x, k, dim, largest, sorted)

@@ -9,7 +9,7 @@ import torch
 
 from tessera import op
 from tessera.handle import Tensor
-from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
+from tessera.integrations.torch.mapping.table import Unsupported, Wanted, adjoint, maps
 
 aten = torch.ops.aten
 
@@ -99,6 +99,32 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, wanted: Wanted) -> Tensor:
     return op.stack([each.to(wanted.dtype) for each in tensors], dim)
 
 
+def _along_diagonal(x: Tensor, first: int, second: int) -> list[int]:
+    """The order of dimensions in which the two come last."""
+    rank = len(x.shape)
+    pair = [first % rank, second % rank]
+    return [dim for dim in range(rank) if dim not in pair] + pair
+
+
+@maps(aten.diagonal.default)
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    return op.diagonal(op.transpose(x, _along_diagonal(x, dim1, dim2)), offset)
+
+
+@maps(aten.diagonal_scatter.default)
+def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    order = _along_diagonal(x, dim1, dim2)
+    turned = op.transpose(x, order)
+    *batch, rows, columns = turned.shape
+    count, least = source.shape[-1], max(-offset, 0)
+    # The source as a column, against which its row of the matrix stands.
+    padded = op.pad(source.to(x.dtype), [least, rows - least - count])
+    row, column = (op.arange(extent) for extent in (rows, columns))
+    hit = op.eq(op.sub(column, op.reshape(row, (rows, 1))), offset)
+    made = op.where(hit, op.reshape(padded, (*batch, rows, 1)), turned)
+    return op.transpose(made, [order.index(dim) for dim in range(len(order))])
+
+
 @maps(aten.flip.default)
 def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
     return op.flip(x, tuple(dims)) if dims else x
@@ -129,6 +155,26 @@ def replication_pad(x: Tensor, widths: Sequence[int]) -> Tensor:
 def along(numbers: Tensor, dim: int, rank: int) -> Tensor:
     """A row of numbers as a tensor of the rank whose other extents are 1."""
     return op.reshape(numbers, [len(numbers) if axis == dim else 1 for axis in range(rank)])
+
+
+@maps(
+    aten.reflection_pad1d_backward.default,
+    aten.reflection_pad2d_backward.default,
+    aten.reflection_pad3d_backward.default,
+)
+def reflection_pad_backward(g: Tensor, x: Tensor, widths: Sequence[int]) -> Tensor:
+    return adjoint(lambda image: op.pad(image, list(widths), mode="reflect"), x.shape, g)
+
+
+@maps(
+    aten.replication_pad1d_backward.default,
+    aten.replication_pad2d_backward.default,
+    aten.replication_pad3d_backward.default,
+)
+def replication_pad_backward(g: Tensor, x: Tensor, widths: Sequence[int]) -> Tensor:
+    if not x.size:
+        raise Unsupported("a tensor without elements")
+    return adjoint(lambda image: op.pad(image, list(widths), mode="replicate"), x.shape, g)
 
 
 @maps(aten.tril.default)

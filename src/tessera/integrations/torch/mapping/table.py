@@ -10,8 +10,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-from tessera.dtypes import DType, dtype_of
+from tessera.dtypes import DType, accumulator, dtype_of
 from tessera.handle import Tensor
+from tessera.ops import reverse
 
 Target: TypeAlias = Any
 """What a node of an FX graph calls: an `OpOverload` or a Python function."""
@@ -95,6 +96,14 @@ def maps(*targets: Target) -> Callable[[F], F]:
 def floating(x: Tensor) -> Tensor:
     """x in the floating-point dtype that torch's functions of real numbers compute it in."""
     return x if x.dtype.kind == "float" else x.to(torch.get_default_dtype())
+
+
+def adjoint(function: Callable[[Tensor], Tensor], shape: Sequence[int], g: Tensor) -> Tensor:
+    """The cotangent of the operand, of `shape`, of a linear function whose result has the cotangent g. What is added up
+    on the way is so in the dtype that sums of g's elements are formed in.
+    """
+    found: Tensor = reverse.adjoint(function, tuple(shape), g.to(accumulator(g.dtype)))
+    return found.to(g.dtype)
 
 
 def axes_of(dim: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
