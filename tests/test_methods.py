@@ -69,7 +69,9 @@ def _parameter(parameter: inspect.Parameter) -> str:
     text = f"{parameter.name}: {_annotation(parameter.annotation)}"
     if parameter.kind is parameter.VAR_POSITIONAL:
         return f"*{text}"
-    return text if parameter.default is parameter.empty else f"{text} = {parameter.default!r}"
+    if parameter.default is parameter.empty:
+        return text
+    return f"{text} = {parameter.default!r}".replace("'", '"')
 
 
 def declaration(name: str) -> str:

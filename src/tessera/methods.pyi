@@ -183,6 +183,15 @@ class OperatorMethods(Methods):
     ) -> Self: ...
     def cpu(self) -> Self: ...
     def cuda(self, index: builtins.int | None = None) -> Self: ...
+    def cummax(
+        self, axis: builtins.int = -1, *, dim: builtins.int | None = None, stream: Stream | None = None
+    ) -> tuple[Self, Self]: ...
+    def cummin(
+        self, axis: builtins.int = -1, *, dim: builtins.int | None = None, stream: Stream | None = None
+    ) -> tuple[Self, Self]: ...
+    def cumprod(
+        self, axis: builtins.int = -1, *, dim: builtins.int | None = None, stream: Stream | None = None
+    ) -> Self: ...
     def cumsum(
         self, axis: builtins.int = -1, *, dim: builtins.int | None = None, stream: Stream | None = None
     ) -> Self: ...
@@ -394,11 +403,31 @@ class OperatorMethods(Methods):
     ) -> Self: ...
     def round(self, stream: Stream | None = None) -> Self: ...
     def rsqrt(self, stream: Stream | None = None) -> Self: ...
+    def scatter(
+        self,
+        axis: builtins.int | None = None,
+        index: ArrayLike | None = None,
+        source: ArrayLike | None = None,
+        *,
+        dim: builtins.int | None = None,
+        stream: Stream | None = None,
+    ) -> Self: ...
     def scatter_add(
         self,
         axis: builtins.int | None = None,
         index: ArrayLike | None = None,
         source: ArrayLike | None = None,
+        *,
+        dim: builtins.int | None = None,
+        stream: Stream | None = None,
+    ) -> Self: ...
+    def scatter_reduce(
+        self,
+        axis: builtins.int | None = None,
+        index: ArrayLike | None = None,
+        source: ArrayLike | None = None,
+        reduce: str = "sum",
+        include_self: builtins.bool = True,
         *,
         dim: builtins.int | None = None,
         stream: Stream | None = None,

@@ -193,9 +193,8 @@ def scatter_reduce(
     index along an axis names the place, and of x's own element if `include_self` (as `torch.scatter_reduce`). What no
     index names stays as it is.
 
-    Shapes: the result has x's. Dtypes: floats, integers and bools, which have no mean; not 8-bit floats and complex
-    (E_DTYPE). Raises IndexRangeError (E_INDEX) when it is evaluated, ShapeMismatchError (E_SHAPE_MISMATCH),
-    ArgumentError (E_ARGUMENT).
+    Shapes: the result has x's. Dtypes: floats, integers, bools and complex; not 8-bit floats (E_DTYPE). Raises
+    IndexRangeError (E_INDEX) when it is evaluated, ShapeMismatchError (E_SHAPE_MISMATCH), ArgumentError (E_ARGUMENT).
 
     >>> op.scatter_reduce(op.zeros(2), 0, op.tensor([1, 1]), op.tensor([3.0, 5.0]), "amax").tolist()
     [0.0, 5.0]

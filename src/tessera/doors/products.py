@@ -114,7 +114,7 @@ def grouped_matmul(x: ArrayLike, weights: ArrayLike, sizes: ArrayLike, *, stream
     times `weights[1]`, and so on; rows behind the last group give zeros. Experts of a mixture are such groups.
 
     Computed by torch's library, in one step. Shapes: x [T, K], weights [E, K, N] and sizes [E] give [T, N]. Dtypes:
-    floats, and integers for the sizes; not 8-bit floats, bools and complex (E_DTYPE). Raises IndexRangeError (E_INDEX)
+    floats; not 8-bit floats, integers, bools and complex (E_DTYPE). Raises IndexRangeError (E_INDEX)
     for sizes that do not fit when it is evaluated, ShapeMismatchError (E_SHAPE_MISMATCH).
 
     >>> op.grouped_matmul(op.ones((3, 2)), op.tensor([[[1.0], [1.0]], [[2.0], [2.0]]]), op.tensor([1, 2])).tolist()

@@ -101,8 +101,8 @@ def histc(x: ArrayLike, bins: int = 100, min: float = 0.0, max: float = 0.0, *, 
     """How many elements lie in each of `bins` parts of equal width from `min` to `max`, of which the last holds its
     end; by default from the least to the largest element. Other elements are not counted (as `torch.histc`).
 
-    Computed by torch's library. Shapes: x of any shape gives [bins]. Dtypes: fp32 and fp64; not fp16, bf16, 8-bit
-    floats, integers, bools and complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT).
+    Computed by torch's library. Shapes: x of any shape gives [bins]. Dtypes: fp32 gives fp32; fp64 gives fp64;
+    not bf16, fp16, 8-bit floats, integers, bools and complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT).
 
     >>> op.histc(op.tensor([0.5, 1.5, 1.75, 9.0]), 2, 0, 2).tolist()
     [1.0, 2.0]

@@ -70,13 +70,13 @@ def _sliced(cache: Tensor, x: Tensor) -> Tensor:
 
 
 def _read_later(x: Tensor) -> Tensor:
-    y = torch.sort(torch.sort(x + 1)[0] * 2 + x)[0]
+    y = torch.logcumsumexp(torch.logcumsumexp(x + 1, -1) * 2 + x, -1)
     x.mul_(2)
     return y
 
 
-def _after_a_sort(x: Tensor) -> Tensor:
-    y = torch.sort(x * 2)[0]
+def _after_a_call(x: Tensor) -> Tensor:
+    y = torch.logcumsumexp(x * 2, -1)
     x.copy_(y + 1)
     return y
 
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], list[bool]]] = {
         [True],
     ),
     "a read after another stage": (_read_later, (torch.randn(6),), []),
-    "a write after a sort": (_after_a_sort, (torch.randn(6),), [True]),
+    "a write after a sort": (_after_a_call, (torch.randn(6),), [True]),
     "a result that is a copy": (lambda x, y: x.copy_(y.clone()) * 2, (torch.randn(3), torch.randn(3)), []),
 }
 

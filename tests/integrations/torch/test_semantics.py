@@ -71,7 +71,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "truth": (lambda x: (x > 0) & ~(x > 1), (torch.randn(7),)),
     "negative indices": (lambda x, i: x[i], (torch.randn(5, 2), torch.tensor([-1, 0, -5]))),
     "two indices": (lambda x, i, j: x[i, j], (torch.randn(4, 5), torch.tensor([1, -1]), torch.tensor([0, -2]))),
-    "a sort in the middle": (lambda x: (torch.sort(x * 2)[0] + 1).sum(), (torch.randn(9),)),
+    "a call of torch in the middle": (lambda x: (torch.logcumsumexp(x * 2, -1) + 1).sum(), (torch.randn(9),)),
     "bytes": (lambda x: x.float() / 255, (torch.arange(6, dtype=torch.uint8),)),
     "complex numbers": (lambda x: torch.view_as_real(torch.view_as_complex(x) * 1j) + 1, (torch.randn(3, 2),)),
     "lengths of rows": (lambda x: nn.functional.normalize(x, dim=-1) * 2, (torch.randn(3, 5),)),
@@ -212,9 +212,32 @@ def test_dropout_keeps_its_share_and_repeats_for_a_seed() -> None:
     assert set(first.unique().tolist()) == {0.0, float(torch.tensor(1.0) / torch.tensor(0.7))}
 
 
+def test_dropout_by_a_seed_stores_no_mask() -> None:
+    drop = through(lambda x: torch.dropout(x, 0.3, True) * 2, options={"random": "philox"})
+    x = torch.ones(20_000, requires_grad=True)
+    saved: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: (saved.append(each), each)[1], lambda each: each):
+        y = drop(x)
+    torch.autograd.backward(y, torch.ones_like(y))
+    assert x.grad is not None
+    assert torch.equal(x.grad, y.detach())
+    assert [each.numel() for each in saved] == [1]
+    assert abs(float((y != 0).float().mean()) - 0.7) < 0.02
+    assert not torch.equal(drop(x), y)
+
+
+def test_dropout_by_torch_is_that_of_eager() -> None:
+    x = torch.rand(1000) + 1
+    found = []
+    for function in (through(lambda x: torch.dropout(x, 0.3, True), options={"random": "torch"}), torch.dropout):
+        torch.manual_seed(3)
+        found.append(function(x, *((0.3, True) if function is torch.dropout else ())))
+    torch.testing.assert_close(*found)
+
+
 def test_random_numbers_are_drawn_in_the_order_of_the_program() -> None:
     def both(x: Tensor) -> Tensor:
-        first = torch.rand_like(torch.sort(x + 1)[0])
+        first = torch.rand_like(torch.logcumsumexp(x + 1, -1))
         return first - torch.rand(3)
 
     torch.manual_seed(5)
@@ -295,22 +318,24 @@ def test_one_graph_runs_in_several_threads() -> None:
 
 
 def test_a_fallback_can_be_an_error_with_its_line() -> None:
-    def sorted_after(x: Tensor) -> Tensor:
-        return torch.sort(x * 2)[0]
+    def summed_after(x: Tensor) -> Tensor:
+        return torch.logcumsumexp(x * 2, -1)
 
     with pytest.raises(Exception) as failure:
-        through(sorted_after, options={"fallback": "error"})(torch.randn(64, 4))
+        through(summed_after, options={"fallback": "error"})(torch.randn(64, 4))
     found: BaseException | None = failure.value
     while found is not None and not isinstance(found, BackendFallbackError):
         found = found.__cause__ or getattr(found, "inner_exception", None)
     assert isinstance(found, BackendFallbackError)
-    assert "aten.sort" in found.message
+    assert "aten.logcumsumexp" in found.message
     assert "float32[64, 4]: no counterpart" in found.message
     assert found.where is not None
     assert found.where.startswith(__file__)
 
 
-@pytest.mark.parametrize("options", [{"fast": True}, {"fallback": "never"}, {"freeze": 1}, {"most_partitions": -1}])
+@pytest.mark.parametrize(
+    "options", [{"fast": True}, {"fallback": "never"}, {"freeze": 1}, {"most_partitions": -1}, {"random": "dice"}]
+)
 def test_options_that_there_are_not(options: dict[str, Any]) -> None:
     with pytest.raises(Exception, match="E_ARGUMENT: options: ") as failure:
         through(lambda x: x + 1, options=options)(torch.ones(2))
@@ -345,14 +370,14 @@ def test_what_does_not_compile_is_told_and_torch_computes_it() -> None:
 
 def test_an_explanation_says_what_torch_computes_and_why() -> None:
     def mixed(x: Tensor) -> Tensor:
-        y = torch.sort(x * 2)[0]
+        y = torch.logcumsumexp(x * 2, -1)
         torch._dynamo.graph_break()
         return y + 1
 
     found = tessera.torch.explain(mixed, torch.randn(5))
     assert [graph.partitions for graph in found.graphs] == [(1,), (1,)]
     (fallback,) = found.fallbacks
-    assert fallback.call.startswith("aten.sort")
+    assert fallback.call.startswith("aten.logcumsumexp")
     assert str(fallback.where).startswith(__file__)
     assert len(found.breaks) == 1
     assert "no counterpart; at " in str(found)

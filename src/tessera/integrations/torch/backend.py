@@ -42,7 +42,7 @@ def stages_of(options: CompileOptions, observer: Observer | None = None) -> dict
         "fw_compiler": partial(_compile, options=options, kind="forward", observer=observer),
         "bw_compiler": partial(_compile, options=options, kind="backward", observer=observer),
         "inference_compiler": partial(_compile, options=options, kind="inference", observer=observer),
-        "decompositions": decompositions(),
+        "decompositions": decompositions(options.random),
         "partition_fn": partition,
         "keep_inference_input_mutations": True,
     }

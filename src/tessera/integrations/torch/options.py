@@ -11,6 +11,7 @@ from tessera.errors import ArgumentError
 Fallback = Literal["eager", "error"]
 Numerics = Literal["default", "deterministic", "strict"]
 Cold = Literal["compile", "eager"]
+Random = Literal["generator", "torch", "philox"]
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,13 @@ class CompileOptions:
     meanwhile.
     """
 
+    random: Random = "generator"
+    """Where the random numbers of dropout come from: torch's generator, number by number; eager torch's own kernel, so
+    that a seed gives the mask that it gives there; or a seed of torch's generator, of which kernels make the numbers.
+    """
+
     def __post_init__(self) -> None:
-        for name, kind in (("fallback", Fallback), ("numerics", Numerics), ("cold", Cold)):
+        for name, kind in (("fallback", Fallback), ("numerics", Numerics), ("cold", Cold), ("random", Random)):
             choices = get_args(kind)
             if getattr(self, name) not in choices:
                 raise ArgumentError(

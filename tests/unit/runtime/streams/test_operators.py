@@ -49,7 +49,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(BINARY, (X, Y)),
     **dict.fromkeys(REDUCTIONS, (X, 1)),
     **dict.fromkeys(BITS, (INDICES, INDICES)),
-    **dict.fromkeys(("acos", "asin", "atanh"), (X / 8,)),
+    **dict.fromkeys(("acos", "asin", "atanh", "erfinv"), (X / 8,)),
     "bitwise_not": (INDICES,),
     "clip": (X, 0.5, 1.5),
     "full_like": (X, 0.5),
@@ -79,6 +79,9 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "broadcast_to": (op.tensor(W) * 1, (4, 8)),
     "concat": ([X, Y], 1),
     "cumsum": (X, 1),
+    "cumprod": (X, 1),
+    "histc": (X, 4),
+    "grouped_matmul": (X, torch.ones(2, 8, 3), torch.tensor([1, 2])),
     "all_reduce": (X,),
     "complex": (X, Y),
     "spectral_conv": (torch.randn(1, 2, 5, 6), torch.randn(2, 2, 3, 3)),
@@ -102,7 +105,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "index_select": (X, 0, INDICES),
     "index_copy": (X, 0, INDICES, X[: len(INDICES)]),
     "gather": (X, 0, INDICES[:, None]),
-    "scatter_add": (X, 0, INDICES[:, None], Y),
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), (X, 0, INDICES[:, None], Y)),
     "cross_entropy": (X, INDICES[:3]),
     "dropout": (X, 0.5, 3),
     "rope": (X,),
@@ -114,7 +117,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
 }
 
 NO_OPERATORS = {"autotune", "tensor", "kernel", "constant", "scan", "while_loop", "cond", "map"}
-SEVERAL_RESULTS = {"topk", "split", "quantize", "chunk", "unbind", "meshgrid", "sort"}
+SEVERAL_RESULTS = {"topk", "split", "quantize", "chunk", "unbind", "meshgrid", "sort", "cummax", "cummin"}
 
 
 def test_no_operator_was_forgotten() -> None:

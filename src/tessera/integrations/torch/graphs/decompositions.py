@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
-from tessera.integrations.torch.graphs import foreach, losses
+from tessera.integrations.torch.graphs import foreach, losses, randomness
 from tessera.integrations.torch.graphs.operators import max_pool2d_backward
 from tessera.integrations.torch.mapping import MAPPING
+from tessera.integrations.torch.options import Random
 
 aten = torch.ops.aten
 
@@ -53,8 +54,8 @@ LOSSES: dict[Any, Callable[..., Any]] = {
 
 
 @cache
-def decompositions() -> dict[Any, Callable[..., Any]]:
-    """The function that takes an operator apart, by overload."""
+def decompositions(random: Random = "generator") -> dict[Any, Callable[..., Any]]:
+    """The function that takes an operator apart, by overload; dropout by where its random numbers come from."""
     found: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     found.update(get_decompositions(FURTHER))
     found.update(foreach.decompositions())
@@ -62,4 +63,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         found.pop(target, None)
     found[aten.max_pool2d_with_indices_backward.default] = _max_pool2d_backward
     found.update(LOSSES)
+    for target, function in randomness.decompositions(random).items():
+        if function is None:
+            found.pop(target, None)
+        else:
+            found[target] = function
     return found

@@ -10,6 +10,7 @@ from torch import fx
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from tessera.integrations.torch.graphs.operators import log_softmax_gradient
+from tessera.integrations.torch.graphs.randomness import remake_masks
 
 aten = torch.ops.aten
 
@@ -18,7 +19,9 @@ def partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> t
     """The forward and the backward graph, by torch's cut of least memory."""
     _read_scores(joint.graph)
     joint.recompile()
-    return min_cut_rematerialization_partition(joint, inputs, **options)
+    forward, backward = min_cut_rematerialization_partition(joint, inputs, **options)
+    remake_masks(forward, backward, options["num_fwd_outputs"])
+    return forward, backward
 
 
 def _read_scores(graph: fx.Graph) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from tessera import op
 from tessera.handle import Tensor
+from tessera.integrations.torch.graphs.randomness import computes_mask, dropout_mask
 from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -80,3 +81,15 @@ def arange_to(end: float, dtype: object = None, *, wanted: Wanted) -> Tensor:
 @maps(prims.iota.default)
 def iota(length: int, *, start: int, step: int, dtype: object, requires_grad: bool = False, wanted: Wanted) -> Tensor:
     return op.add(op.mul(op.arange(length), step), start).to(wanted.dtype)
+
+
+@maps(dropout_mask)
+def dropout_mask_of(seed: Tensor, size: Sequence[int], p: float, *, wanted: Wanted) -> Tensor:
+    return op.ge(op.rand(wanted.shape, seed), op.full((), p, "fp32"))
+
+
+def _computed_mask(seed: torch.Tensor, size: Sequence[int], p: float) -> torch.Tensor:
+    return op.ge(op.rand(tuple(size), seed), op.full((), p, "fp32")).torch()
+
+
+computes_mask(_computed_mask)

@@ -6,7 +6,7 @@ import torch
 
 from tessera import op
 from tessera.handle import Tensor
-from tessera.integrations.torch.mapping.table import Unsupported, maps
+from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
 
 aten = torch.ops.aten
 
@@ -16,13 +16,13 @@ def _in(x: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 
 @maps(aten.cumsum.default)
-def cumsum(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    return op.cumsum(_in(x, dtype), dim)
+def cumsum(x: Tensor, dim: int, dtype: torch.dtype | None = None, *, wanted: Wanted) -> Tensor:
+    return op.cumsum(_in(x, dtype), dim).to(wanted.dtype)
 
 
 @maps(aten.cumprod.default)
-def cumprod(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    return op.cumprod(_in(x, dtype), dim)
+def cumprod(x: Tensor, dim: int, dtype: torch.dtype | None = None, *, wanted: Wanted) -> Tensor:
+    return op.cumprod(_in(x, dtype), dim).to(wanted.dtype)
 
 
 @maps(aten.cummax.default)

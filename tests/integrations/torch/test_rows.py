@@ -1,0 +1,190 @@
+"""Rows of the mapping say what torch's operators do: what they write down, by the records' references, is what torch
+computes. Nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from tessera import op
+from tessera.integrations.torch.mapping import MAPPING, Unsupported, Wanted
+from tessera.ops import oracle
+
+aten = torch.ops.aten
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape) + len(shape)))
+
+
+def whole(*shape: int, below: int = 5, least: int = 0) -> Tensor:
+    return torch.randint(least, below, shape, generator=torch.Generator().manual_seed(len(shape)))
+
+
+X, Y = drawn(3, 4), drawn(3, 4)
+M, N = whole(3, 4, below=9, least=-9), whole(3, 4, below=9, least=1)
+I = whole(2, 4, below=3)  # noqa: E741 - places
+VOLUME, IMAGE, ROW = drawn(2, 3, 5, 6, 7), drawn(2, 3, 7, 6), drawn(2, 3, 11)
+MASK = X > 0
+ENDS = torch.tensor([1, 1, 3], dtype=torch.int32)
+
+CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
+    *(
+        (getattr(aten, name).default, [X.sin() * 0.9], {})
+        for name in "acos asin atan atanh erfinv sinh tan trunc".split()
+    ),
+    *((getattr(aten, name).default, [X.abs() + 1], {}) for name in "acosh log2 log10 exp2".split()),
+    (aten.atan2.default, [X, Y], {}),
+    (aten.hypot.default, [X, Y], {}),
+    (aten.copysign.Tensor, [X, Y], {}),
+    (aten.copysign.Scalar, [X, -2.0], {}),
+    # division with rest, and bits
+    *(
+        (aten.div.Tensor_mode, [a, b], {"rounding_mode": mode})
+        for a, b in ((X, Y), (M, N))
+        for mode in ("floor", "trunc")
+    ),
+    (aten.div.Tensor_mode, [M, -N], {"rounding_mode": "trunc"}),
+    (aten.div.Scalar_mode, [M, 4], {"rounding_mode": "trunc"}),
+    *(
+        (target, [a, b], {})
+        for target in (aten.floor_divide.default, aten.remainder.Tensor, aten.fmod.Tensor)
+        for a, b in ((X, Y), (M, N), (M, -N))
+    ),
+    (aten.remainder.Scalar, [M, -4], {}),
+    (aten.remainder.Scalar_Tensor, [7, N], {}),
+    (aten.fmod.Scalar, [X, 0.75], {}),
+    *(
+        (getattr(aten, f"bitwise_{name}").Tensor, [M, N], {})
+        for name in ("and", "or", "xor", "left_shift", "right_shift")
+    ),
+    (aten.bitwise_and.Scalar, [M, 6], {}),
+    (aten.bitwise_or.Tensor, [MASK, Y > 0], {}),
+    (aten.bitwise_not.default, [M], {}),
+    (aten.bitwise_not.default, [MASK], {}),
+    # order
+    (aten.sort.default, [X, 0, True], {}),
+    (aten.sort.stable, [M], {"stable": True, "dim": -1}),
+    (aten.cumprod.default, [X, 1], {}),
+    (aten.cumprod.default, [M.bool(), 0], {"dtype": torch.int64}),
+    (aten.cumsum.default, [M, 0], {"dtype": torch.int32}),
+    (aten.cummax.default, [X, 0], {}),
+    (aten.cummin.default, [M, 1], {}),
+    (aten.histc.default, [X, 4, -2, 2], {}),
+    # places
+    (aten.scatter.src, [X, 0, I, Y], {}),
+    (aten.scatter.value, [X, 0, I, 7], {}),
+    *(
+        (aten.scatter_reduce.two, [x, 0, I, y, how], {"include_self": own})
+        for x, y in ((X, Y), (M, N))
+        for how in ("sum", "mean", "amax", "amin")
+        for own in (True, False)
+    ),
+    (aten.masked_scatter.default, [X, MASK, drawn(20)], {}),
+    (aten.index_put.default, [X, [MASK], torch.tensor(2.0, dtype=torch.float64)], {}),
+    (aten.index_put.default, [X, [MASK[:, 0]], torch.tensor([2.0], dtype=torch.float64), True], {}),
+    (aten.diagonal.default, [VOLUME, 1, 4, 2], {}),
+    (aten.diagonal_scatter.default, [X, drawn(3), 1], {}),
+    (aten.diagonal_scatter.default, [VOLUME, drawn(2, 5, 6, 3), 0, 1, -1], {}),
+    # padding
+    (aten.reflection_pad2d_backward.default, [drawn(2, 3, 10, 9), IMAGE, [1, 2, 0, 3]], {}),
+    (aten.replication_pad3d_backward.default, [drawn(2, 3, 6, 6, 10), VOLUME, [1, 2, 0, 0, 1, 0]], {}),
+    # convolutions of rows and of volumes
+    (aten.convolution.default, [ROW, drawn(4, 3, 3), drawn(4), [2], [1], [2], False, [0], 1], {}),
+    (aten.convolution.default, [ROW, drawn(3, 2, 3), drawn(2), [2], [1], [1], True, [1], 1], {}),
+    (
+        aten.convolution.default,
+        [VOLUME, drawn(6, 1, 2, 3, 3), drawn(6), [1, 2, 1], [1, 0, 1], [2, 1, 1], False, [0], 3],
+        {},
+    ),
+    (aten.convolution.default, [VOLUME, drawn(3, 2, 2, 3, 3), None, [2, 1, 1], [1, 0, 1], [1], True, [1, 0, 0], 1], {}),
+    (
+        aten.convolution_backward.default,
+        [drawn(2, 4, 5), ROW, drawn(4, 3, 3), [4], [2], [1], [2], False, [0], 1, [True] * 3],
+        {},
+    ),
+    (
+        aten.convolution_backward.default,
+        [drawn(2, 2, 3, 2, 5), VOLUME, drawn(2, 3, 3, 3, 3), [2], [2, 2, 1], [1, 0, 0], [1], False, [0], 1, [True] * 3],
+        {},
+    ),
+    (
+        aten.convolution_backward.default,
+        [
+            drawn(2, 2, 9, 6, 7),
+            VOLUME,
+            drawn(3, 2, 2, 1, 1),
+            [2],
+            [2, 1, 1],
+            [1, 0, 0],
+            [1],
+            True,
+            [1, 0, 0],
+            1,
+            [True] * 3,
+        ],
+        {},
+    ),
+    # pools
+    (aten.avg_pool1d.default, [ROW, [3], [2], [1], True, False], {}),
+    (aten.avg_pool3d.default, [VOLUME, [2, 3, 3], [2], [1, 0, 1], True, False], {}),
+    (aten.avg_pool3d.default, [VOLUME[0], [2], [], [0], False, True, 3], {}),
+    (aten.avg_pool3d_backward.default, [drawn(2, 3, 3, 3, 4), VOLUME, [2], [2], [1, 0, 1], False, False, None], {}),
+    (aten.avg_pool2d_backward.default, [drawn(2, 3, 4, 3), IMAGE, [2, 2], [2, 2], [0, 0], True, True, None], {}),
+    (aten.max_pool3d_with_indices.default, [VOLUME, [2, 3, 3], [2, 1, 2], [1, 0, 1], [1, 2, 1], True], {}),
+    (aten._adaptive_avg_pool2d.default, [IMAGE, [3, 4]], {}),
+    (aten._adaptive_avg_pool3d.default, [VOLUME, [2, 3, 7]], {}),
+    (aten._adaptive_avg_pool2d_backward.default, [drawn(2, 3, 3, 4), IMAGE], {}),
+    # products and distances
+    (aten._grouped_mm.default, [drawn(3, 4).float(), drawn(3, 4, 8).float(), ENDS], {}),
+    *(
+        (aten._cdist_forward.default, [drawn(2, 3, 4), drawn(2, 5, 4), p, None], {})
+        for p in (0.0, 1.0, 1.5, 2.0, 3.0, math.inf)
+    ),
+    *(
+        (
+            aten._cdist_backward.default,
+            [drawn(3, 5), drawn(3, 4), drawn(5, 4), p, torch.cdist(drawn(3, 4), drawn(5, 4), p)],
+            {},
+        )
+        for p in (1.0, 1.5, 2.0, 3.0, math.inf)
+    ),
+    (aten._pdist_forward.default, [drawn(5, 4), 2.0], {}),
+    (aten._pdist_backward.default, [drawn(10), drawn(5, 4), 3.0, torch.pdist(drawn(5, 4), 3.0)], {}),
+    (aten.arange.start_step, [False, True, True], {"dtype": torch.int64}),
+]
+
+
+def _name(case: Any) -> str:
+    return str(case).removeprefix("aten.") if isinstance(case, torch._ops.OpOverload) else ""
+
+
+@pytest.mark.parametrize(("target", "arguments", "options"), CASES, ids=_name)
+def test_a_row_is_what_torch_computes(target: Any, arguments: Sequence[Any], options: dict[str, Any]) -> None:
+    expected = target(*arguments, **options)
+    several = isinstance(expected, tuple | list)
+    wanted = list(expected) if several else [expected]
+    used = frozenset([0] if "with_indices" in str(target) else range(len(wanted)))
+    request = Wanted(tuple(tuple(each.shape) for each in wanted), tuple(each.dtype for each in wanted), used)
+    given = tree_map(lambda each: op.tensor(each) if isinstance(each, Tensor) else each, arguments)
+    made = MAPPING[target](request, given, options)
+    for place, (found, each) in enumerate(zip(made if several else [made], wanted, strict=True)):
+        if place not in used:
+            continue
+        assert (tuple(found.shape), found.dtype.torch) == (tuple(each.shape), each.dtype)
+        torch.testing.assert_close(oracle.reference(found).to(each.dtype), each, rtol=1e-6, atol=1e-6)
+
+
+def test_what_a_row_lacks_is_said() -> None:
+    whole_numbers = Wanted(((3, 4),), (torch.int64,), frozenset([0]))
+    with pytest.raises(Unsupported, match="by 0"):
+        MAPPING[aten.floor_divide.default](whole_numbers, [op.tensor(M), 0], {})
+    with pytest.raises(Unsupported, match="products"):
+        MAPPING[aten.scatter_reduce.two](whole_numbers, [op.tensor(M), 0, op.tensor(I), op.tensor(N), "prod"], {})
