@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from tessera import op
+from tessera.integrations.torch.graphs.operators import max_pool_backward
 from tessera.integrations.torch.mapping import MAPPING, Unsupported, Wanted
 from tessera.ops import oracle
 
@@ -142,6 +143,8 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten._adaptive_avg_pool2d.default, [IMAGE, [3, 4]], {}),
     (aten._adaptive_avg_pool3d.default, [VOLUME, [2, 3, 7]], {}),
     (aten._adaptive_avg_pool2d_backward.default, [drawn(2, 3, 3, 4), IMAGE], {}),
+    (max_pool_backward[3], [drawn(2, 3, 4, 4, 4), VOLUME, [2, 3, 3], [2, 2, 2], [1, 1, 1], [1, 1, 1], True], {}),
+    (max_pool_backward[2], [drawn(2, 3, 4, 3), IMAGE, [2, 2], [2, 2], [0, 0], [1, 1], True], {}),
     # products and distances
     (aten._grouped_mm.default, [drawn(3, 4).float(), drawn(3, 4, 8).float(), ENDS], {}),
     *(

@@ -10,7 +10,7 @@ import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
 from tessera.integrations.torch.graphs import foreach, losses, randomness
-from tessera.integrations.torch.graphs.operators import max_pool2d_backward
+from tessera.integrations.torch.graphs.operators import max_pool_backward
 from tessera.integrations.torch.mapping import MAPPING
 from tessera.integrations.torch.options import Random
 
@@ -38,11 +38,13 @@ FURTHER = (
 """What is taken apart beside the operators that torch takes apart into its core."""
 
 
-def _max_pool2d_backward(
-    grad: torch.Tensor, x: torch.Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any, _: Any
-) -> torch.Tensor:
-    result: torch.Tensor = max_pool2d_backward(grad, x, kernel, stride or kernel, padding, dilation, ceil_mode)
-    return result
+def _max_pool_backward(sides: int) -> Callable[..., torch.Tensor]:
+    def apart(grad: torch.Tensor, x: torch.Tensor, kernel: Any, stride: Any, *rest: Any) -> torch.Tensor:
+        *windows, _ = rest  # the places of maxima come last
+        result: torch.Tensor = max_pool_backward[sides](grad, x, kernel, stride or kernel, *windows)
+        return result
+
+    return apart
 
 
 LOSSES: dict[Any, Callable[..., Any]] = {
@@ -61,7 +63,8 @@ def decompositions(random: Random = "generator") -> dict[Any, Callable[..., Any]
     found.update(foreach.decompositions())
     for target in MAPPING:
         found.pop(target, None)
-    found[aten.max_pool2d_with_indices_backward.default] = _max_pool2d_backward
+    found[aten.max_pool2d_with_indices_backward.default] = _max_pool_backward(2)
+    found[aten.max_pool3d_with_indices_backward.default] = _max_pool_backward(3)
     found.update(LOSSES)
     for target, function in randomness.decompositions(random).items():
         if function is None:

@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 _library: Any = torch.library.Library("tessera", "FRAGMENT")  # type: ignore[no-untyped-call]
-_library.define(
-    "max_pool2d_backward(Tensor grad, Tensor input, int[2] kernel, int[2] stride, int[2] padding, int[2] dilation, "
-    "bool ceil_mode) -> Tensor"
-)
 
 
-def _computed(
-    grad: torch.Tensor,
-    x: torch.Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> torch.Tensor:
-    windows = (kernel, stride, padding, dilation, ceil_mode)
-    _, places = torch.ops.aten.max_pool2d_with_indices(x, *windows)
-    result: torch.Tensor = torch.ops.aten.max_pool2d_with_indices_backward(grad, x, *windows, places)
-    return result
+def _max_pool_backward(sides: int) -> Any:
+    """The operator of pools over so many sides."""
+    name = f"max_pool{sides}d_backward"
+    windows = ", ".join(f"int[{sides}] {each}" for each in ("kernel", "stride", "padding", "dilation"))
+    _library.define(f"{name}(Tensor grad, Tensor input, {windows}, bool ceil_mode) -> Tensor")
+    forward = getattr(torch.ops.aten, f"max_pool{sides}d_with_indices")
+    backward = getattr(torch.ops.aten, f"max_pool{sides}d_with_indices_backward")
+
+    def computed(grad: torch.Tensor, x: torch.Tensor, *windows: Any) -> torch.Tensor:
+        _, places = forward(x, *windows)
+        result: torch.Tensor = backward(grad, x, *windows, places)
+        return result
+
+    def fake(grad: torch.Tensor, x: torch.Tensor, *windows: Any) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    _library.impl(name, computed, "CompositeExplicitAutograd")
+    _library.impl(name, fake, "Meta")
+    return getattr(torch.ops.tessera, name).default
 
 
-def _fake(grad: torch.Tensor, x: torch.Tensor, *windows: object) -> torch.Tensor:
-    return torch.empty_like(x)
-
-
-_library.impl("max_pool2d_backward", _computed, "CompositeExplicitAutograd")
-_library.impl("max_pool2d_backward", _fake, "Meta")
-
-max_pool2d_backward = torch.ops.tessera.max_pool2d_backward.default
-"""The gradient of max-pooling by the image alone: the places of maxima are looked for again instead of being kept."""
+max_pool_backward: Mapping[int, Any] = {sides: _max_pool_backward(sides) for sides in (2, 3)}
+"""The gradient of max-pooling by the image or volume alone, by the number of sides: the places of maxima are looked for
+again instead of being kept.
+"""
 
 _library.define("checked_targets(Tensor target, SymInt classes, int ignored) -> Tensor")
 

@@ -7,7 +7,7 @@ make it where they need it, and the gradient makes it again. With "torch" it is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
@@ -76,16 +76,16 @@ def remake_masks(forward: fx.GraphModule, backward: fx.GraphModule, kept: int) -
     for place, saved in enumerate(outputs[kept:], kept):
         if not isinstance(saved, fx.Node) or saved.target is not dropout_mask:
             continue
-        seed, size, p = saved.args
+        seed, size, p = cast(tuple[Any, Any, Any], saved.args)
         read = placeholders.get(saved.name)
-        if read is None or any(isinstance(extent, fx.Node) for extent in size):  # type: ignore[union-attr]
+        if read is None or any(isinstance(extent, fx.Node) for extent in size):
             continue
         outputs[place] = seed
         with backward.graph.inserting_after(max(placeholders.values())):
             made = backward.graph.call_function(dropout_mask, (read, size, p))
         made.meta = dict(read.meta)
         read.replace_all_uses_with(made, delete_user_cb=lambda user, own=made: user is not own)
-        read.meta = {**read.meta, "val": seed.meta["val"]}  # type: ignore[union-attr]
+        read.meta = {**read.meta, "val": seed.meta["val"]}
         found = True
     if found:
         result.args = (tuple(outputs),)

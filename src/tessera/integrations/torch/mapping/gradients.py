@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,8 +9,7 @@ import torch
 from tessera import op
 from tessera.dtypes import accumulator
 from tessera.handle import Tensor
-from tessera.integrations.torch.graphs.operators import log_softmax_gradient, max_pool2d_backward
-from tessera.integrations.torch.mapping.pooling import max_pool_gradient
+from tessera.integrations.torch.graphs.operators import log_softmax_gradient
 from tessera.integrations.torch.mapping.table import maps
 from tessera.ops import OPERATORS
 
@@ -70,16 +68,3 @@ def log_softmax_gradient_of(g: Tensor, x: Tensor, axis: int) -> Tensor:
     wide = g.to(accumulator(g.dtype))
     shares = op.softmax(x.to(wide.dtype), axis)
     return op.sub(wide, op.mul(shares, op.sum(wide, axis, True))).to(x.dtype)
-
-
-@maps(max_pool2d_backward)
-def max_pool2d_backward_of(
-    g: Tensor,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> Tensor:
-    return max_pool_gradient(g, x, kernel, stride, padding, dilation, ceil_mode)

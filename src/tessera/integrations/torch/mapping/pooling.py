@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from tessera import op
 from tessera.dtypes import accumulator
 from tessera.handle import Tensor
+from tessera.integrations.torch.graphs.operators import max_pool_backward
 from tessera.integrations.torch.mapping.table import Unsupported, Wanted, adjoint, maps
 from tessera.ops.window.calls import max_pool_cotangent
 
@@ -205,17 +206,36 @@ def avg_pool2d_backward(g: Tensor, x: Tensor, *settings: Any) -> Tensor:
     return adjoint(lambda image: avg_pool2d(image, *settings), x.shape, g)
 
 
-def max_pool_gradient(
-    g: Tensor,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
+Pooled: TypeAlias = Sequence[int]
+
+
+@maps(max_pool_backward[2])
+def max_pool2d_backward(
+    g: Tensor, x: Tensor, kernel: Pooled, stride: Pooled, padding: Pooled, dilation: Pooled, ceil_mode: bool
 ) -> Tensor:
     """The cotangent of an image by its maxima, which are looked for again."""
-    image = _batch(x, 2)
     windows = [_sides(each, 2) for each in (kernel, stride or kernel, padding, dilation)]
-    made: Any = max_pool_cotangent(_batch(g, 2), image, *windows, ceil_mode)
+    made: Any = max_pool_cotangent(_batch(g, 2), _batch(x, 2), *windows, ceil_mode)
     return _like(x, 2, made)
+
+
+@maps(max_pool_backward[3])
+def max_pool3d_backward(
+    g: Tensor, x: Tensor, kernel: Pooled, stride: Pooled, padding: Pooled, dilation: Pooled, ceil_mode: bool
+) -> Tensor:
+    """As that of an image: first along the depth of what the planes' maxima are, then of the planes."""
+    settings = [_sides(each, 3) for each in (kernel, stride or kernel, padding, dilation)]
+    of_planes, of_depth = (
+        [_along(sides, each, none) for each, none in zip(settings, (1, 1, 0, 1), strict=True)]
+        for sides in (slice(1, 3), slice(0, 1))
+    )
+    volume, cotangent = _batch(x, 3), _batch(g, 3)
+    count, channels, depth, height, width = volume.shape
+    planes = op.reshape(volume, (count, channels * depth, height, width))
+    maxima = op.max_pool2d(planes, *of_planes, ceil_mode)
+    area = maxima.shape[2] * maxima.shape[3]
+    columns = op.reshape(maxima, (count, channels, depth, area))
+    arriving = op.reshape(cotangent, (count, channels, cotangent.shape[2], area))
+    inner: Any = max_pool_cotangent(arriving, columns, *of_depth, ceil_mode)
+    made: Any = max_pool_cotangent(op.reshape(inner, maxima.shape), planes, *of_planes, ceil_mode)
+    return _like(x, 3, op.reshape(made, volume.shape))
