@@ -48,7 +48,7 @@ VALID: dict[str, Example] = {
         {"causal": False},
     ),
     **dict.fromkeys(("add", "sub", "mul", "div", "pow", "minimum", "maximum"), TWO),
-    **dict.fromkeys("tan asin acos atan sinh cosh asinh acosh atanh log2 log10 exp2".split(), MAP),
+    **dict.fromkeys("tan asin acos atan sinh cosh asinh acosh atanh log2 log10 exp2 erfinv".split(), MAP),
     **dict.fromkeys(("atan2", "hypot"), TWO),
     **dict.fromkeys(
         "floor_divide bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift".split(),

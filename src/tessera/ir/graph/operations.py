@@ -144,7 +144,7 @@ _FORMS: dict[str, OperatorForm] = {
     **_maps("add sub mul div pow minimum maximum", _BINARY, rules.arithmetic),
     **_maps("neg abs relu clamp floor ceil round", _UNARY, rules.arithmetic),
     **_maps("exp expm1 log log1p sqrt rsqrt sin cos tanh sigmoid erf silu", _UNARY, rules.floating),
-    **_maps("tan asin acos atan sinh cosh asinh acosh atanh log2 log10 exp2", _UNARY, rules.floating),
+    **_maps("tan asin acos atan sinh cosh asinh acosh atanh log2 log10 exp2 erfinv", _UNARY, rules.floating),
     **_maps("atan2 hypot", _BINARY, rules.floating),
     **_maps(
         "floor_divide bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift",
