@@ -94,6 +94,12 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten.diagonal.default, [VOLUME, 1, 4, 2], {}),
     (aten.diagonal_scatter.default, [X, drawn(3), 1], {}),
     (aten.diagonal_scatter.default, [VOLUME, drawn(2, 5, 6, 3), 0, 1, -1], {}),
+    # memory
+    (aten.as_strided.default, [drawn(2, 5, 1, 1), [2, 5, 1, 1], [5, 1, 5, 5]], {}),
+    (aten.as_strided.default, [IMAGE, [6, 3, 2], [1, 42, 126]], {}),
+    (aten.as_strided.default, [IMAGE.permute(0, 2, 3, 1), [4, 3], [2, 1], 5], {}),
+    (aten.as_strided_scatter.default, [torch.zeros(10), drawn(2, 5).float(), [2, 5], [1, 2], 0], {}),
+    (aten.as_strided_scatter.default, [X, drawn(2, 2), [2, 2], [4, 2], 1], {}),
     # padding
     (aten.reflection_pad2d_backward.default, [drawn(2, 3, 10, 9), IMAGE, [1, 2, 0, 3]], {}),
     (aten.replication_pad3d_backward.default, [drawn(2, 3, 6, 6, 10), VOLUME, [1, 2, 0, 0, 1, 0]], {}),
@@ -143,7 +149,7 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten._adaptive_avg_pool2d.default, [IMAGE, [3, 4]], {}),
     (aten._adaptive_avg_pool3d.default, [VOLUME, [2, 3, 7]], {}),
     (aten._adaptive_avg_pool2d_backward.default, [drawn(2, 3, 3, 4), IMAGE], {}),
-    (max_pool_backward[3], [drawn(2, 3, 4, 4, 4), VOLUME, [2, 3, 3], [2, 2, 2], [1, 1, 1], [1, 1, 1], True], {}),
+    (max_pool_backward[3], [drawn(2, 3, 3, 4, 4), VOLUME, [2, 3, 3], [2, 2, 2], [1, 1, 1], [1, 1, 1], True], {}),
     (max_pool_backward[2], [drawn(2, 3, 4, 3), IMAGE, [2, 2], [2, 2], [0, 0], [1, 1], True], {}),
     # products and distances
     (aten._grouped_mm.default, [drawn(3, 4).float(), drawn(3, 4, 8).float(), ENDS], {}),
@@ -175,7 +181,9 @@ def test_a_row_is_what_torch_computes(target: Any, arguments: Sequence[Any], opt
     several = isinstance(expected, tuple | list)
     wanted = list(expected) if several else [expected]
     used = frozenset([0] if "with_indices" in str(target) else range(len(wanted)))
-    request = Wanted(tuple(tuple(each.shape) for each in wanted), tuple(each.dtype for each in wanted), used)
+    strides = arguments[0].stride() if isinstance(arguments[0], Tensor) else None
+    shapes, dtypes = tuple(tuple(each.shape) for each in wanted), tuple(each.dtype for each in wanted)
+    request = Wanted(shapes, dtypes, used, strides=strides)
     given = tree_map(lambda each: op.tensor(each) if isinstance(each, Tensor) else each, arguments)
     made = MAPPING[target](request, given, options)
     for place, (found, each) in enumerate(zip(made if several else [made], wanted, strict=True)):

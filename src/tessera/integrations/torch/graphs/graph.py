@@ -185,6 +185,6 @@ def _is_fallback(node: fx.Node, reason: str | None) -> bool:
     """
     if reason is None or node.op == "get_attr" or node.target in (operator.getitem, torch.ops.aten.copy_.default):
         return False
-    if is_view(node) and node.target is not torch.ops.aten.as_strided.default:
+    if is_view(node):
         return reason == "no counterpart"
     return bool(tensors_of(node)) or is_writing(node)

@@ -20,7 +20,6 @@ aten = torch.ops.aten
 VIEWS = frozenset(
     (
         aten.alias.default,
-        aten.as_strided.default,
         aten.detach.default,
         aten.diagonal.default,
         aten.expand.default,
@@ -97,4 +96,12 @@ def wanted_of(node: fx.Node, size: Callable[[Size], int] = example, in_place: bo
         else:
             shapes.append(())
             dtypes.append(torch.int64)
-    return Wanted(tuple(shapes), tuple(dtypes), used_results(node), in_place)
+    return Wanted(tuple(shapes), tuple(dtypes), used_results(node), in_place, _strides(node, size))
+
+
+def _strides(node: fx.Node, size: Callable[[Size], int]) -> tuple[int, ...] | None:
+    first = node.args[0] if node.args else None
+    value = first.meta.get("val") if isinstance(first, fx.Node) else None
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.storage_offset() != 0:
+        return None
+    return tuple(size(stride) for stride in value.stride())

@@ -54,17 +54,33 @@ def _by_torch(x: Tensor, p: float) -> Tensor:
     return aten.bernoulli.p(x, 1.0 - p).to(torch.bool)  # type: ignore[no-any-return]
 
 
+def _drawn_alone(draw: Callable[..., Tensor]) -> Callable[..., Any]:
+    """As `rand_like` of a tensor: the same numbers, which wait for nothing that the tensor is computed of."""
+
+    def apart(x: Tensor, *, dtype: torch.dtype | None = None, memory_format: Any = None, **options: Any) -> Any:
+        if not x.is_contiguous() or memory_format not in (None, torch.preserve_format, torch.contiguous_format):
+            return NotImplemented
+        return draw(x.shape, dtype=dtype or x.dtype, device=x.device)
+
+    return apart
+
+
 def decompositions(random: Random) -> dict[Any, Callable[..., Any] | None]:
     """How operators that draw random numbers are taken apart; None of those that are not."""
+    alone: dict[Any, Callable[..., Any] | None] = {
+        aten.rand_like.default: _drawn_alone(torch.rand),
+        aten.randn_like.default: _drawn_alone(torch.randn),
+    }
     if random == "philox":
-        return {aten.native_dropout.default: lambda x, p, train: _dropout(x, p, train, _by_seed)}
+        return {**alone, aten.native_dropout.default: lambda x, p, train: _dropout(x, p, train, _by_seed)}
     if random == "torch":
         return {
+            **alone,
             aten.native_dropout.default: lambda x, p, train: _dropout(x, p, train, _by_torch),
             aten.bernoulli.default: None,
             aten.bernoulli.p: None,
         }
-    return {}
+    return alone
 
 
 def remake_masks(forward: fx.GraphModule, backward: fx.GraphModule, kept: int) -> None:

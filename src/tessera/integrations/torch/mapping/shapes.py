@@ -125,6 +125,70 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
     return op.transpose(made, [order.index(dim) for dim in range(len(order))])
 
 
+def _places(shape: Sequence[int], strides: Sequence[int]) -> list[int] | None:
+    """The order of dimensions in which elements of these strides lie one behind the other; None where they do not."""
+    order = sorted(range(len(shape)), key=lambda dim: (-strides[dim], dim))
+    dense = 1
+    for dim in reversed(order):
+        if shape[dim] != 1 and strides[dim] != dense:
+            return None
+        dense *= shape[dim]
+    return order
+
+
+def _memory(x: Tensor, strides: Sequence[int] | None) -> tuple[Tensor, list[int]]:
+    """The elements as a row, in the order in which torch has them in memory, and the order of the dimensions."""
+    order = None if strides is None or not x.size else _places(x.shape, strides)
+    if order is None:
+        raise Unsupported("memory with gaps, or a part of it")
+    return op.reshape(op.transpose(x, order) if x.shape else x, (-1,)), order
+
+
+def _numbers(size: Sequence[int], stride: Sequence[int], offset: int, extent: int) -> Tensor:
+    """The place in memory of each element. Raises Unsupported for places that are not in it."""
+    last = offset + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
+    if 0 in size or min(stride, default=0) < 0 or last >= extent:
+        raise Unsupported("no elements, or memory beyond a tensor")
+    numbers: Tensor = op.full(size, offset, "int64")
+    for dim, (count, step) in enumerate(zip(size, stride, strict=True)):
+        numbers = numbers + along(op.arange(count) * step, dim, len(size))
+    return numbers
+
+
+@maps(aten.as_strided.default)
+def as_strided(
+    x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None, *, wanted: Wanted
+) -> Tensor:
+    row, _ = _memory(x, wanted.strides)
+    numbers = _numbers(size, stride, offset or 0, len(row))
+    order = _places(size, stride)
+    if order is None or offset or numbers.size != len(row):
+        return op.take(row, numbers)
+    apart = op.reshape(row, [size[dim] for dim in order])
+    return op.transpose(apart, [order.index(dim) for dim in range(len(order))]) if size else apart
+
+
+@maps(aten.as_strided_scatter.default)
+def as_strided_scatter(
+    x: Tensor,
+    source: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    offset: int | None = None,
+    *,
+    wanted: Wanted,
+) -> Tensor:
+    row, own = _memory(x, wanted.strides)
+    numbers = _numbers(size, stride, offset or 0, len(row))
+    given, order = op.reshape(source.to(x.dtype), size), _places(size, stride)
+    if order is not None and not offset and numbers.size == len(row):
+        made = op.reshape(op.transpose(given, order) if size else given, (-1,))
+    else:
+        made = op.index_copy(row, 0, op.reshape(numbers, (-1,)), op.reshape(given, (-1,)))
+    apart = op.reshape(made, [x.shape[dim] for dim in own])
+    return op.transpose(apart, [own.index(dim) for dim in range(len(own))]) if own else apart
+
+
 @maps(aten.flip.default)
 def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
     return op.flip(x, tuple(dims)) if dims else x

@@ -36,6 +36,8 @@ class Wanted:
     used: frozenset[int]
     in_place: bool = False
     """Whether the result is written to the memory of the first operand, of which the rest stays as it is."""
+    strides: tuple[int, ...] | None = None
+    """How torch has the first operand in memory; None where that is no tensor that begins where its memory does."""
 
     @property
     def shape(self) -> tuple[int, ...]:
