@@ -49,12 +49,13 @@ def compiler_of(device: str | None) -> DeviceCompiler:
 
 
 def ask_for_schedules(source: ScheduleSource) -> None:
-    """Has all compilers, those that exist and those to come, ask for the schedules of kernels."""
+    """Has all compilers, those that exist and those to come, ask for the schedules of kernels, and choose anew what they
+    chose without asking.
+    """
     _source.asked = source
-    if kernel_compiler.cache_info().currsize:
-        kernel_compiler().source = source
-    for compiler in _gpu_compilers.values():
+    for compiler in (*([kernel_compiler()] if kernel_compiler.cache_info().currsize else []), *_gpu_compilers.values()):
         compiler.source = source
+        compiler.forget_schedules()
 
 
 def forget_schedules() -> None:
