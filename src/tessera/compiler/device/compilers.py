@@ -49,8 +49,8 @@ def compiler_of(device: str | None) -> DeviceCompiler:
 
 
 def ask_for_schedules(source: ScheduleSource) -> None:
-    """Has all compilers, those that exist and those to come, ask for the schedules of kernels, and choose anew what they
-    chose without asking.
+    """Has all compilers, those that exist and those to come, ask for the schedules of kernels. What was chosen without
+    asking is chosen anew.
     """
     _source.asked = source
     for compiler in (*([kernel_compiler()] if kernel_compiler.cache_info().currsize else []), *_gpu_compilers.values()):

@@ -28,7 +28,7 @@ _ROUNDS = 4
 """In so many batches the trials are made: a strategy learns between them. The first is twice as large."""
 _LEAST_BATCH = 2
 _SHORT_S = 1.0
-"""A budget below this may not last for a first batch: the default is measured alone then, and tells what it lasts for."""
+"""A budget below this may not last for a first batch: the default, measured alone, tells what it lasts for."""
 
 
 @dataclass(frozen=True)
