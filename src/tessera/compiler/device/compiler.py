@@ -7,7 +7,6 @@ backend, and in the planner, which knows how kernels are run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
@@ -43,6 +42,7 @@ from tessera.scheduling.language.knobs import Space, is_like
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.language.sizes import size_class
 from tessera.scheduling.model.choice import modelled_choice
+from tessera.system.caching import cached_property
 from tessera.target import Target
 from tessera.target.stored_ceilings import stored_ceilings
 

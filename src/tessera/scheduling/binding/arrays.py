@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tessera.dtypes import DType
 from tessera.rewrite.fusion.alignment import Alignment
 from tessera.scheduling.binding.axes import Axes, Column, Strides, domain_strides
 from tessera.scheduling.lowering.spec import Argument, Window
+from tessera.system.caching import cached_property
 from tessera.target import Target
 
 Names: TypeAlias = tuple[str, ...]
