@@ -32,7 +32,7 @@ class Squares:
 def test_it_is_computed_once_and_can_be_given_or_forgotten() -> None:
     square = Squares(3)
     assert (square.area, square.area, square.computed) == (9, 9, 1)
-    square.area = 5  # type: ignore[misc]
+    square.area = 5
     assert square.area == 5
     del square.__dict__["area"]
     assert (square.area, square.computed) == (9, 2)
