@@ -54,8 +54,9 @@ def communication(
     algebra forms over devices, and cuts, which move nothing, are always allowed.
 
     Exchanges begin as soon as there is something to send, and are waited for where it is read; with `overlap=False`
-    each is waited for at once. With `chunk=4` a product before a sum over devices, or behind a gather, is computed in 4
-    pieces, of which one travels while the next is computed; where devices cannot be given equal pieces it stays whole.
+    each is waited for at once. With `chunk=4` a product before a sum over devices, or behind a gather, and what is
+    computed before parts are exchanged, a transform for one, is computed in 4 pieces, of which one travels while the
+    next is computed; where devices cannot be given equal pieces it stays whole.
     Sums of less than `bucket_bytes` travel together: so do the gradients of a step, bucket
     by bucket, while the backward pass goes on. Sums over devices are the same bits in any case; the kernels of
     smaller products may sum in another order.

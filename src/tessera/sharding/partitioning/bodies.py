@@ -119,8 +119,10 @@ def _run(
 @lru_cache(maxsize=1 << 12)
 def combines(operator: Operator, attributes: tuple[Any, ...], dtypes: tuple[DType, ...]) -> bool:
     """Whether the results of parts of an axis that is reduced, reduced again, are the operator's result: the last thing
-    that its body does is to reduce.
+    that its body does is to reduce. Of what a library computes there is no body, and what its anchor reduces, it does.
     """
+    if operator.kind.is_call:
+        return True
     kinds: list[Kind] = ["given"] * len(dtypes)
     made = _run(operator, attributes, dtypes, kinds)
     return made is not None and made.reduced
@@ -130,7 +132,11 @@ def combines(operator: Operator, attributes: tuple[Any, ...], dtypes: tuple[DTyp
 def passes_sums(
     operator: Operator, attributes: tuple[Any, ...], dtypes: tuple[DType, ...], pending: frozenset[int]
 ) -> bool:
-    """Whether the operator over parts of these operands gives parts of its result: it is linear in them together."""
+    """Whether the operator over parts of these operands gives parts of its result: it is linear in them together. Of
+    what a library computes nothing says so.
+    """
+    if operator.kind.is_call:
+        return False
     made = _run(operator, attributes, dtypes, [_kind_of(place, pending) for place in range(len(dtypes))])
     return made is not None and made.kind == "linear"
 
