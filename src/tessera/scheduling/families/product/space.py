@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tessera.dtypes import fp32
 from tessera.scheduling.families.product.matrix.space import matrix_schedule, suits_unit
 from tessera.scheduling.families.product.problem import (
     DEPTHS,
@@ -323,7 +324,7 @@ def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
     elif problem.n * problem.element_bytes < FAR_ROWS:
         rows, vectors, tile, unroll = 16, 1, (144, 1024, 256), 4
     else:
-        near = problem.m * 4096 * problem.accumulator.itemsize <= second_bytes(problem.target) // 2  # its sums
+        near = problem.m * 4096 * fp32.itemsize <= second_bytes(problem.target) // 2  # the sums of all rows
         rows, vectors, tile, unroll = 16, 1, (144, 4096 if near else 1024, 16), 4
     if not wide:
         rows, vectors = min(rows, 6), 2
