@@ -54,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_RUNTIME_DIR"] = folder.name  # where processes listen to be profiled
     # What was measured on one kind of CPU does not decide what tests see on another.
     os.environ["TESSERA_TUNE_SHIPPED"] = "0"
+    os.environ["TESSERA_CORE_FACTS"] = "0"
 
 
 @pytest.hookimpl(trylast=True)  # after folders' own hooks, which mark cases

@@ -123,6 +123,7 @@ class Checker:
         if cache.exists() and sum(file.stat().st_size for file in cache.rglob("*") if file.is_file()) > CACHE_BYTES:
             shutil.rmtree(cache)
         environment = {**os.environ, "TESSERA_CACHE_DIR": str(cache), "TESSERA_TUNE_SHIPPED": "0"}
+        environment["TESSERA_CORE_FACTS"] = "0"
         environment["PYTHONPATH"] = str(self._sources)
         self._answered = 0
         with self._said.open("w") as said:
