@@ -34,7 +34,8 @@ class BlockedAttention(PackedAttention):
         """Writes the code of one block of queries."""
         builder, q = self.builder, self.at["q"]
         count = builder.minimum(builder.index(self.bm), builder.sub(self.extents["q"], q))
-        self.factor = self.softmax.scale_factor(self.write(self.spec.scale, {"": 1, "q": self.nr}, {}))
+        scale = self.write(self.spec.scale, {"": 1, "q": self.nr}, {})
+        self.factor = self.softmax.scale_factor(scale, self.spec.scoring is not None)
         if self.pairs and not self.scales_scores:
             self.softmax.factor = self.factor
         self.queries = self.pack_queries(count)

@@ -23,7 +23,7 @@ from xdsl.ir import SSAValue
 
 from tessera.dtypes import bool_
 from tessera.scheduling.families.attention.nest import AttentionNest
-from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax, State, additive
+from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax, State, additive, scored
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
@@ -84,7 +84,8 @@ class DecodingAttention(AttentionNest):
 
     def block(self) -> None:
         builder, softmax, zero = self.builder, self.softmax, self.builder.index(0)
-        factor = softmax.scale_factor(self.write(self.spec.scale, {"q": self.bm, "": 1}, {}))
+        scale = self.write(self.spec.scale, {"q": self.bm, "": 1}, {})
+        factor = softmax.scale_factor(scale, self.spec.scoring is not None)
         with builder.loop(zero, self.extents["d"], self.lanes) as d:
             queries = self.write(self.spec.q, {"q": self.bm, "d": self.lanes}, {"d": d.index})
             self._put(builder.append(arith.MulfOp(queries, softmax.spread(factor, queries))), self.queries, d.index)
@@ -164,6 +165,7 @@ class DecodingAttention(AttentionNest):
         lowest = builder.splat(float("-inf"), self.dtype, shape)
         with builder.loop(builder.index(0), width, self.chunk, [lowest]) as loop:
             scores, at = self._get(self.scores, loop.index, self.chunk), builder.add(key, loop.index)
+            scores = scored(self.writer({"q": self.bm, "k": self.chunk}, {"k": at}), self.spec, scores, self.dtype)
             if self.spec.mask is not None:
                 mask = self.write(self.spec.mask, {"q": self.bm, "k": self.chunk}, {"k": at})
                 if self.spec.mask.dtype is bool_:

@@ -8,7 +8,7 @@ from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import bf16, bool_
-from tessera.scheduling.families.attention.online_softmax import KeyRange, additive
+from tessera.scheduling.families.attention.online_softmax import KeyRange, additive, scored
 from tessera.scheduling.families.attention.packing import PackedAttention
 from tessera.scheduling.lowering.microkernel.panels import PanelReader
 from tessera.scheduling.lowering.microkernel.protocol import MicroKernel, Sums
@@ -128,6 +128,8 @@ class QueryPanel:
         spec, key = nest.spec, builder.add(self.key, row)
         if nest.scales_scores:
             scores = builder.append(arith.MulfOp(scores, softmax.spread(nest.factor, scores)))
+        writer = nest.writer(dict(zip("kq", self.shape, strict=True)), {"k": key, "q": self.query})
+        scores = scored(writer, spec, scores, nest.dtype)
         if spec.mask is not None:
             mask = nest.write(spec.mask, dict(zip("kq", self.shape, strict=True)), {"k": key, "q": self.query})
             if spec.mask.dtype is bool_:
