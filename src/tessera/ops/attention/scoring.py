@@ -1,6 +1,6 @@
 """What is done to the scores of attention before the softmax: elementwise operators in a straight line.
 
-    (("div", (0, 1), (), "fp32"), ("tanh", (-1,), (), "fp32"), ("mul", (-2, 1), (), "fp32"))      cap * tanh(score / cap)
+    (("div", (0, 1), (), "fp32"), ("tanh", (-1,), (), "fp32"), ("mul", (-2, 1), (), "fp32"))   cap * tanh(score / cap)
 
 Each step names the record of an elementwise operator, what it is applied to (0 is the score, 1, 2, ... are operands
 beside it, which broadcast to the scores; -1, -2, ... are the first step, the second, ...), attributes as text, and the

@@ -18,7 +18,7 @@ from tessera.dtypes import DType, bool_, int32
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.lazy.devices import CPU
 from tessera.lazy.leaves.leaf import Leaf, Placeholder
-from tessera.lazy.node import Node, leaf_node
+from tessera.lazy.node import Node
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.promotion import broadcast_shape
 from tessera.lazy.structures.structure import Occurrence, Shape, contiguous_strides

@@ -200,8 +200,8 @@ def counted_axes(walked: Mapping[str, int], columns: int) -> Names:
 
 
 _ORDER = "bormnicqk"
-"""Initials of axes in the order of the domain: batch or outer ones, the reduced one, those inside it, lanes; queries and
-keys of attention."""
+"""Initials of axes in the order of the domain: batch or outer ones, the reduced one, those inside it, lanes; of
+attention, queries and keys."""
 
 
 def class_of(classes: tuple[Column, ...], pick: int, array: int) -> int:

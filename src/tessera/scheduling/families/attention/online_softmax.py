@@ -208,8 +208,8 @@ def additive(builder: TileBuilder, scores: SSAValue, mask: SSAValue, dtype: DTyp
 
 
 def scored(writer: TileWriter, spec: AttentionSpec, scores: SSAValue, dtype: DType) -> SSAValue:
-    """What becomes of scaled scores before they are masked, multiplied by log2(e); as they are, multiplied already, where
-    nothing does. `writer` is at their place, with keys and queries along its tiles.
+    """What becomes of scaled scores before they are masked, multiplied by log2(e); where nothing does they are so
+    already. `writer` is at their place, with keys and queries along its tiles.
     """
     if spec.scoring is None:
         return scores

@@ -153,10 +153,7 @@ class _AttentionLowering(Grid):
         scores = scored(writer, self.spec, scores, self.dtype)
         if self.spec.mask is not None:
             mask = self._write(self.spec.mask, {"q": self.bm, "k": self.bn}, {"k": key}, inside)
-            if self._adds_mask:
-                scores = additive(builder, scores, mask, self.dtype)
-            else:
-                scores = softmax.hide(scores, mask)
+            scores = additive(builder, scores, mask, self.dtype) if self._adds_mask else softmax.hide(scores, mask)
         if at_edge and self.spec.causal:  # no query of the result sees past the last key
             return softmax.hide(scores, softmax.below_diagonal(self.at["q"], key, self.range.shift, shape))
         return softmax.hide(scores, builder.mask(key, self.keys, shape, 1)) if at_edge else scores
