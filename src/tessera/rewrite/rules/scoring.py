@@ -41,10 +41,13 @@ def trace_scoring(value: SSAValue, wanted: DType) -> Scored | None:
 
 
 def is_counted(value: SSAValue) -> bool:
-    """Whether a value is made of positions and literals alone, element by element."""
+    """Whether a value is made of positions and numbers alone, element by element."""
     stack = [value]
     while stack:
-        owner = stack.pop().owner
+        value = stack.pop()
+        if not dims_of(value):
+            continue
+        owner = value.owner
         if not isinstance(owner, GraphOperation):
             return False
         if owner.operator not in ("iota", "reshape", "constant") and not family_of(owner.operator).is_map:

@@ -140,7 +140,7 @@ class PackingSpec:
 
 @dataclass(frozen=True)
 class Scoring:
-    """What becomes of a score: `changed`, an expression over the scaled `score`; both vary along `batch`, q and k."""
+    """What becomes of a score: `changed`, times log2(e), of the scaled `score`; both vary along `batch`, q and k."""
 
     score: Value
     changed: Value

@@ -27,7 +27,9 @@ from tessera.scheduling.binding.arrays import (
 )
 from tessera.scheduling.binding.axes import Axes, merge_axes
 from tessera.scheduling.binding.regions import Region, read_region
-from tessera.scheduling.language.expression import Recorder, Value, post_order
+from tessera.scheduling.families.attention.functions import ScoreFunctions
+from tessera.scheduling.families.attention.online_softmax import LOG2_E
+from tessera.scheduling.language.expression import Value, post_order
 from tessera.scheduling.lowering.spec import Argument, AttentionSpec, Scoring
 
 
@@ -126,8 +128,8 @@ def attention_spec(region: Region, pattern: Pattern) -> AttentionSpec:
     )
 
 
-def told_apart(recorder: Recorder, scoring: Scoring) -> tuple[Scoring | None, Value | None]:
-    """What becomes of scores that are seen, and which are: where(seen, score, -inf) ends many a scoring."""
+def told_apart(recorder: ScoreFunctions, scoring: Scoring) -> tuple[Scoring | None, Value | None]:
+    """What becomes of scores that are seen, times log2(e), and which are: many a scoring ends in where(seen, x, -inf)."""
     changed, seen = scoring.changed, None
     while changed.operation == "select" and _is_hiding(changed.arguments[2]):
         condition = changed.arguments[0]
@@ -135,14 +137,16 @@ def told_apart(recorder: Recorder, scoring: Scoring) -> tuple[Scoring | None, Va
             break
         seen = condition if seen is None else recorder.logical_and(condition, seen)
         changed = changed.arguments[1]
-    return (None if changed is scoring.score else Scoring(scoring.score, changed)), seen
+    if changed is scoring.score:
+        return None, seen
+    return Scoring(scoring.score, recorder.times(changed, LOG2_E)), seen
 
 
 def _is_hiding(value: Value) -> bool:
     return value.operation == "constant" and value.number == -math.inf
 
 
-class _AttentionRecorder(Recorder):
+class _AttentionRecorder(ScoreFunctions):
     """A recorder that notes the operands of the one attention."""
 
     def __init__(self, batch: Sequence[str]) -> None:
@@ -150,23 +154,6 @@ class _AttentionRecorder(Recorder):
         self.batch = batch
         self.scoring: Scoring | None = None
         self.attended: tuple[Value, Value, Value, Value, Value | None, bool, Value] | None = None
-
-    # What a softmax sees need be no more exact than its exponentials are: 2 ulp of fp32.
-
-    def exp(self, a: Value, *, approximate: bool = False) -> Value:
-        return super().exp(a, approximate=True)
-
-    def tanh(self, a: Value, *, approximate: bool = False) -> Value:
-        return super().tanh(a, approximate=True)
-
-    def erf(self, a: Value, *, approximate: bool = False) -> Value:
-        return super().erf(a, approximate=True)
-
-    def div(self, a: Value, b: Value) -> Value:
-        """A quotient; of one divisor for all keys a product with its inverse."""
-        if a.dtype.kind == "float" and "k" in a.axes and "k" not in b.axes:
-            return self.mul(a, super().div(self.constant(1.0, b), b))
-        return super().div(a, b)
 
     def attend(
         self,

@@ -207,14 +207,12 @@ def additive(builder: TileBuilder, scores: SSAValue, mask: SSAValue, dtype: DTyp
     return builder.append(arith.AddfOp(scores, builder.append(arith.MulfOp(builder.cast(mask, dtype), log2_e))))
 
 
-def scored(writer: TileWriter, spec: AttentionSpec, scores: SSAValue, dtype: DType) -> SSAValue:
-    """What becomes of scaled scores before they are masked, multiplied by log2(e); where nothing does they are so
-    already. `writer` is at their place, with keys and queries along its tiles.
+def scored(writer: TileWriter, spec: AttentionSpec, scores: SSAValue) -> SSAValue:
+    """What becomes of scaled scores before they are masked, in powers of two: as they are, where nothing does and they
+    are so already. `writer` is at their place, with keys and queries along its tiles.
     """
     if spec.scoring is None:
         return scores
     assert isinstance(scores.type, VectorType)
-    shape = tuple(scores.type.get_shape())
     writer.define(spec.scoring.score, scores)
-    changed = writer.write(spec.scoring.changed, shape)
-    return writer.builder.append(arith.MulfOp(changed, writer.builder.splat(LOG2_E, dtype, shape)))
+    return writer.write(spec.scoring.changed, tuple(scores.type.get_shape()))

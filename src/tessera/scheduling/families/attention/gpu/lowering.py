@@ -147,12 +147,13 @@ class _AttentionLowering(Grid):
         keys = self._operand(self.spec.k, {"d": self.head, "k": self.bn}, {"k": key, "d": builder.index(0)}, inside)
         zero = builder.splat(0.0, self.dtype, shape)
         scores = builder.mma(self.q, keys, zero, self.bm, self.bn, self.head, self.element)
-        if self._scales_scores:
-            scores = builder.append(arith.MulfOp(scores, softmax.spread(self.factor, scores)))
-        writer = self._writer({"q": self.bm, "k": self.bn}, {"k": key}, inside)
-        scores = scored(writer, self.spec, scores, self.dtype)
+        mask = None
         if self.spec.mask is not None:
             mask = self._write(self.spec.mask, {"q": self.bm, "k": self.bn}, {"k": key}, inside)
+        if self._scales_scores:
+            scores = builder.append(arith.MulfOp(scores, softmax.spread(self.factor, scores)))
+        scores = scored(self._writer({"q": self.bm, "k": self.bn}, {"k": key}, inside), self.spec, scores)
+        if mask is not None:
             scores = additive(builder, scores, mask, self.dtype) if self._adds_mask else softmax.hide(scores, mask)
         if at_edge and self.spec.causal:  # no query of the result sees past the last key
             return softmax.hide(scores, softmax.below_diagonal(self.at["q"], key, self.range.shift, shape))
