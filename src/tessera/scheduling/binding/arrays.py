@@ -200,8 +200,9 @@ def counted_axes(walked: Mapping[str, int], columns: int) -> Names:
     return tuple(sorted(own, key=lambda name: (_ORDER.index(name[0]), int(name[1:] or 0))))
 
 
-_ORDER = "bormnic"
-"""Initials of axes in the order of the domain: batch or outer ones, the reduced one, those inside it, lanes."""
+_ORDER = "bormnicqk"
+"""Initials of axes in the order of the domain: batch or outer ones, the reduced one, those inside it, lanes; of
+attention, queries and keys."""
 
 
 def class_of(classes: tuple[Column, ...], pick: int, array: int) -> int:
