@@ -62,6 +62,19 @@ def test_a_fork_in_the_middle_of_the_first_evaluations_imports_evaluates(module:
     assert done.stderr == ""
 
 
+def test_forks_at_drawn_moments_of_the_first_evaluation_evaluate() -> None:
+    program = [sys.executable, "-m", "tests.hostile.moments", "--count", "12"]
+    done = subprocess.run(
+        program,
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.returncode, done.stdout) == (0, "12 forks, 0 hung or were wrong\n"), done.stdout + done.stderr
+
+
 LOADED = """
 import sys, torch
 from tessera import op

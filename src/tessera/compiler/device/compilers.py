@@ -9,6 +9,7 @@ from tessera.backend.registry import backend_of, cpu_backend
 from tessera.compiler.device.compiler import DeviceCompiler, ScheduleSource
 from tessera.lazy.devices import CPU
 from tessera.runtime.devices.device import driver_of
+from tessera.system import forks
 
 
 class _Source:
@@ -25,14 +26,15 @@ def kernel_compiler() -> DeviceCompiler:
     """The compiler for this machine's CPU, whose cores are measured where that was not done before. Raises
     UnsupportedTargetError where kernels cannot be generated for it.
     """
-    machine = target.detect()
-    machine.require_supported()
-    backend = cpu_backend()
-    if settings.current().core_facts:
-        machine = machine.with_core(backend.core_facts(machine))
-    compiler = DeviceCompiler(machine, backend)
-    compiler.source = _source.asked
-    return compiler
+    with forks.importing:  # a fork waits for the modules, and for the probes that run meanwhile
+        machine = target.detect()
+        machine.require_supported()
+        backend = cpu_backend()
+        if settings.current().core_facts:
+            machine = machine.with_core(backend.core_facts(machine))
+        compiler = DeviceCompiler(machine, backend)
+        compiler.source = _source.asked
+        return compiler
 
 
 _gpu_compilers: dict[str, DeviceCompiler] = {}
