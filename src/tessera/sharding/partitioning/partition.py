@@ -48,8 +48,8 @@ def partition(structure: Structure) -> LocalProgram:
     Raises MeshError (E_MESH) for an expression over none.
     """
     order = structure.post_order()
-    partition = _Partition(_mesh_of(order))
-    return partition.ended(structure, partition.roots(structure, order))
+    made = _Partition(_mesh_of(order))
+    return made.ended(structure, made.roots(structure, order))
 
 
 def layouts_as_made(structure: Structure) -> list[Layout]:
@@ -57,8 +57,8 @@ def layouts_as_made(structure: Structure) -> list[Layout]:
     does.
     """
     order = structure.post_order()
-    partition = _Partition(_mesh_of(order))
-    return [partition.program.values[root].layout for root in partition.roots(structure, order)]
+    made = _Partition(_mesh_of(order))
+    return [made.program.values[root].layout for root in made.roots(structure, order)]
 
 
 def _mesh_of(order: Sequence[Occurrence]) -> MeshShape:
