@@ -7,7 +7,7 @@ A body is run once with values that only know what became of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
@@ -79,8 +79,19 @@ class _Abstract:
     def position(self) -> _Value:
         return _Value(int64, "other")
 
-    def attend(self, q: _Value, k: _Value, v: _Value, scale: _Value, mask: _Value | None, causal: bool, /) -> _Value:
-        values = (q, k, scale) if mask is None else (q, k, scale, mask)
+    def attend(
+        self,
+        q: _Value,
+        k: _Value,
+        v: _Value,
+        scale: _Value,
+        mask: _Value | None,
+        causal: bool,
+        scored: Callable[[_Value], _Value] | None = None,
+        /,
+    ) -> _Value:
+        score = _Value(accumulator(q.dtype), _plain(q, k, scale))
+        values = [score if scored is None else scored(score), *([] if mask is None else [mask])]
         kind: Kind = "linear" if v.kind == "linear" and _plain(*values) == "given" else _plain(*values, v)
         return _Value(accumulator(q.dtype), kind)
 

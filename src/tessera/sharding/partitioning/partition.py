@@ -2,7 +2,8 @@
 
 Leaves lie as they were given. Operators, in order, take the cheapest strategy of their rule: the one for which the
 fewest bytes move, of what reaches a device now and of what a pending result will need. Where an operator's body reduces
-what is split, and its record spells it in others, these take its place.
+what is split, and its record spells it in others, these take its place. Then what all readers cut is made in parts to
+begin with (`demands.py`), where that moves no more.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tessera.ops.collective.records import CONSTRAIN, SHARD_MAP, Wanted
 from tessera.ops.counting import flops_of
 from tessera.ops.record import Operator
 from tessera.sharding.partitioning.bodies import passes_sums
+from tessera.sharding.partitioning.demands import COPIES, demands, strategy_for
 from tessera.sharding.partitioning.program import Compute, Literal, LocalProgram, Read, ShardedValue, ShardMove
 from tessera.sharding.partitioning.redistribution import START_BYTES, Way, way
 from tessera.sharding.partitioning.rules import ShardingRule, ShardingStrategy, rule_of, strategy
@@ -48,8 +50,16 @@ def partition(structure: Structure) -> LocalProgram:
     Raises MeshError (E_MESH) for an expression over none.
     """
     order = structure.post_order()
-    made = _Partition(_mesh_of(order))
-    return made.ended(structure, made.roots(structure, order))
+    first = _Partition(_mesh_of(order))
+    program = first.ended(structure, first.roots(structure, order))
+    wanted = demands(program, first.ways)
+    if not wanted:
+        return program
+    again = _Partition(
+        program.mesh, {place: wanted[number] for place, number in enumerate(first.numbers) if number in wanted}
+    )
+    cut = again.ended(structure, again.roots(structure, order))
+    return cut if cut.nbytes <= program.nbytes else program
 
 
 def layouts_as_made(structure: Structure) -> list[Layout]:
@@ -69,17 +79,22 @@ def _mesh_of(order: Sequence[Occurrence]) -> MeshShape:
 
 
 class _Partition:
-    """Makes one program."""
+    """Makes one program. `wanted` has, by place in the expression, layouts that all readers cut a value to."""
 
-    def __init__(self, mesh: MeshShape) -> None:
+    def __init__(self, mesh: MeshShape, wanted: Mapping[int, Layout] | None = None) -> None:
         self.program = LocalProgram(mesh)
+        self.numbers: list[int] = []
+        """The values of the expression, by place."""
+        self.ways: set[int] = set()
+        """The moves that lead from one layout to another."""
+        self._wanted = wanted or {}
         self._moved: dict[tuple[int, Layout], int] = {}
         self._regions = Inlining(self.program)
 
     def roots(self, structure: Structure, order: Sequence[Occurrence]) -> list[int]:
         """Makes what is asked for, and gives it by number, as it lies then."""
         leaves = {o.leaf: self._leaf(o) for o in order if o.leaf is not None}
-        numbers = self._expression(order, leaves)
+        self.numbers = numbers = self._expression(order, leaves, self._wanted)
         return [numbers[place] for place in order[-1].operands] if structure.kind == "tuple" else [numbers[-1]]
 
     def ended(self, structure: Structure, roots: Sequence[int]) -> LocalProgram:
@@ -107,10 +122,12 @@ class _Partition:
 
     # -- operators ------------------------------------------------------------------------------------------------
 
-    def _expression(self, order: Sequence[Occurrence], leaves: Mapping[int, int]) -> list[int]:
+    def _expression(
+        self, order: Sequence[Occurrence], leaves: Mapping[int, int], wanted: Mapping[int, Layout]
+    ) -> list[int]:
         """The values of an expression, by place in its post-order."""
         numbers: list[int] = []
-        for structure, operands, leaf in order:
+        for at, (structure, operands, leaf) in enumerate(order):
             if leaf is not None:
                 numbers.append(leaves[leaf])
             elif structure.kind == "tuple":
@@ -119,14 +136,14 @@ class _Partition:
                 laid = replicated(self.program.mesh, 0)
                 numbers.append(self.program.add(Literal(structure), ShardedValue((), structure.dtype, laid)))
             else:
-                numbers.append(self._operator(structure, tuple(numbers[place] for place in operands)))
+                numbers.append(self._operator(structure, tuple(numbers[place] for place in operands), wanted.get(at)))
         return numbers
 
-    def _operator(self, structure: Structure, operands: tuple[int, ...]) -> int:
+    def _operator(self, structure: Structure, operands: tuple[int, ...], wanted: Layout | None) -> int:
         assert structure.operator is not None
         operator = OPERATORS[structure.operator.name]
         if operator is CONSTRAIN and structure.attributes[0] is not None:
-            return self._constrained(structure, operands[0])
+            return self._constrained(structure, operands[0], wanted)
         if operator is SHARD_MAP and structure.attributes[0] is not None:
             return self._region(structure.attributes[0], structure.attributes[1], operands)
         values = [self.program.values[place] for place in operands]
@@ -137,7 +154,7 @@ class _Partition:
             tuple(value.dtype for value in values),
             structure.shape,
         )
-        chosen, name = self._strategy(structure, operator, rule, values)
+        chosen, name = self._strategy(structure, operator, rule, values, wanted)
         if operator.spelled is not None and self._reduces_split(chosen, values):
             spelled = self._spelled(operator, structure, operands)
             if spelled is not None:
@@ -149,11 +166,13 @@ class _Partition:
         instruction = Compute(operator, structure.attributes, tuple(moved), name)
         return self.program.add(instruction, ShardedValue(structure.shape, structure.dtype, chosen.result))
 
-    def _constrained(self, structure: Structure, operand: int) -> int:
+    def _constrained(self, structure: Structure, operand: int, cut: Layout | None) -> int:
         wanted: Wanted = structure.attributes[0]
         assert wanted is not None
         if wanted.mesh != self.program.mesh:
             raise MeshError(f"a layout of a mesh of {wanted.mesh} for a tensor on one of {self.program.mesh}")
+        if cut is not None:
+            return self._moved_to(operand, cut, "all that reads it cuts it so", implicit=False)
         return self._moved_to(operand, wanted, "the program asks for this layout", implicit=False)
 
     def _region(self, region: ShardRegion, index: int, operands: tuple[int, ...]) -> int:
@@ -187,13 +206,18 @@ class _Partition:
         if inner.operator is structure.operator and inner.attributes == structure.attributes:
             return None
         return self._expression(
-            inner.post_order(), {number: operands[leaves.index(leaf)] for number, leaf in enumerate(own)}
+            inner.post_order(), {number: operands[leaves.index(leaf)] for number, leaf in enumerate(own)}, {}
         )[-1]
 
     # -- strategies -----------------------------------------------------------------------------------------------
 
     def _strategy(
-        self, structure: Structure, operator: Operator, rule: ShardingRule | None, values: Sequence[ShardedValue]
+        self,
+        structure: Structure,
+        operator: Operator,
+        rule: ShardingRule | None,
+        values: Sequence[ShardedValue],
+        wanted: Layout | None,
     ) -> tuple[ShardingStrategy, str]:
         mesh = self.program.mesh
         whole = ShardingStrategy(
@@ -202,9 +226,10 @@ class _Partition:
         if rule is None:
             return whole, "whole"
         if all(value.layout.is_replicated for value in values):
-            return whole, "copies"
+            parts = None if wanted is None else strategy_for(rule, wanted)
+            return (whole, COPIES) if parts is None else (parts[0], _named(parts[1], {}))
         work = flops_of(operator, structure.operands, structure, structure.named_attributes) / FLOPS_PER_BYTE
-        best, price, name = whole, math.inf, "copies"
+        best, price, name = whole, math.inf, COPIES
         for split_by, passed in _choices(structure, operator, rule, values, mesh):
             found = strategy(rule, mesh, split_by, _order(rule, values, split_by), passed)
             if found is None:
@@ -231,6 +256,7 @@ class _Partition:
                 ShardMove(step, at, reason, moves), ShardedValue(value.shape, value.dtype, step.target)
             )
             self._moved.setdefault((place, step.target), at)
+            self.ways.add(at)
         return at
 
 
@@ -322,4 +348,4 @@ def _cost(found: ShardingStrategy, values: Sequence[ShardedValue], structure: St
 
 def _named(split_by: Mapping[str, str], passed: Mapping[str, object]) -> str:
     parts = [f"{axis} splits {by}" for axis, by in split_by.items()]
-    return ", ".join([*parts, *(f"{axis} stays pending" for axis in passed)]) or "copies"
+    return ", ".join([*parts, *(f"{axis} stays pending" for axis in passed)]) or COPIES

@@ -85,16 +85,16 @@ def same(found: torch.Tensor, wanted: torch.Tensor) -> bool:
     return bool(((found == wanted) | (torch.isnan(found) & torch.isnan(wanted))).all())
 
 
-def collectives(transport: str) -> None:
+def collectives(transport: str, every: bool = False) -> None:
     """Every collective of every dtype and shape gives what emulation gives; tells how many were compared.
 
-    By gloo two ranks compare every other pair of dtype and shape, and four the rest.
+    By gloo two ranks compare every other pair of dtype and shape, and four the rest, unless all are to be.
     """
     job = join()
     group = job.communicator(range(job.size), transport)  # type: ignore[arg-type]
     count = 0
     pairs = list(enumerate((dtype, shape) for dtype in DTYPES for shape in SHAPES))
-    for number, (dtype, shape) in pairs if transport == "shared" else pairs[job.size // 4 :: 2]:
+    for number, (dtype, shape) in pairs if every or transport == "shared" else pairs[job.size // 4 :: 2]:
         parts = operands(job.size, shape, dtype, number)
         for name, found, wanted in each_collective(group, parts):
             assert same(found, wanted), f"{name} of {shape} {dtype} by {transport}: {found} where {wanted} is right"
@@ -254,6 +254,26 @@ def stopped(victim: int, transport: str) -> None:
         if stopper.ident is not None:
             stopper.join()
     tell(total=total, warned=[str(each.message) for each in seen])
+
+
+def stopped_for_good(victim: int, transport: str, timeout_s: float) -> None:
+    """A rank is stopped by the next one, and nobody has it go on: the others wait for so long."""
+    job = join()
+    group = job.communicator(range(job.size), transport)  # type: ignore[arg-type]
+    group.barrier()
+    if job.rank == (victim + 1) % job.size:
+        os.kill(job.members[victim].pid, signal.SIGSTOP)
+    if job.rank == victim:
+        time.sleep(60)
+    begun = time.monotonic()
+    with warnings.catch_warnings(record=True) as seen, settings.override(collective_timeout_s=timeout_s):
+        warnings.simplefilter("always")
+        try:
+            group.all_reduce(torch.ones(3), "sum")
+        except TesseraError as error:
+            told = [str(each.message) for each in seen]
+            tell(code=error.code, message=error.message, waited=time.monotonic() - begun, warned=told)
+            raise SystemExit(1) from error
 
 
 def swapped(group: ProcessCommunicator, odd: bool) -> None:
