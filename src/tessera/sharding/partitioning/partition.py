@@ -67,8 +67,8 @@ def layouts_as_made(structure: Structure) -> list[Layout]:
     does.
     """
     order = structure.post_order()
-    partition = _Partition(_mesh_of(order))
-    return [partition.program.values[root].layout for root in partition.roots(structure, order)]
+    made = _Partition(_mesh_of(order))
+    return [made.program.values[root].layout for root in made.roots(structure, order)]
 
 
 def _mesh_of(order: Sequence[Occurrence]) -> MeshShape:
