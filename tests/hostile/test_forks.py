@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PROGRAM = """
-import importlib.abc, os, signal, sys, threading, warnings
+import faulthandler, importlib.abc, os, sys, threading, warnings
 import torch
 from tessera import op
 
@@ -33,7 +33,8 @@ first.start()
 assert importing.wait(60), "the module is not imported by a first evaluation"
 child = os.fork()
 if child == 0:
-    signal.alarm(300)  # a child that hangs hangs for ever; one on a busy machine may take a minute
+    # A child that hangs hangs for ever, and says where; one on a busy machine may take a minute.
+    faulthandler.dump_traceback_later(240, exit=True)
     right = torch.allclose(op.tanh(x * 2.0).torch(), torch.tanh(x * 2.0))
     os._exit(0 if right else 1)
 status = os.waitpid(child, 0)[1]

@@ -107,7 +107,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a shard has the result's global shape among its attributes",
-        "sharding/execution.py",
+        "sharding/partitioning/rules.py",
         "return tuple([shape if name in repeated else value for name, value in named])",
         "return attributes",
     ),

@@ -32,7 +32,7 @@ from tessera.sharding.partitioning.chunking import chunked
 from tessera.sharding.partitioning.partition import partition
 from tessera.sharding.partitioning.program import Chunk, Compute, Joined, Literal, LocalProgram, Read, Regard, ShardMove
 from tessera.sharding.partitioning.redistribution import MeshStep
-from tessera.sharding.partitioning.rules import result_attributes
+from tessera.sharding.partitioning.rules import with_result
 from tessera.sharding.partitioning.schedule import Evaluate, OverlapLimits, Start, schedule_of
 from tessera.sharding.tensors.mesh import Mesh
 from tessera.sharding.tensors.shards import Shards, shards_of
@@ -168,7 +168,8 @@ class _Run:
             elif isinstance(instruction, Compute):
                 operands = [nodes[each] for each in instruction.operands]
                 shape = value.layout.local_shape(value.shape, coordinates)
-                nodes[number] = apply(instruction.operator, _local(instruction, shape), operands)
+                attributes = with_result(instruction.operator, instruction.attributes, value.shape, shape)
+                nodes[number] = apply(instruction.operator, attributes, operands)
                 assert nodes[number].structure.shape == shape, (instruction, nodes[number], shape)
             elif isinstance(instruction, Regard):
                 nodes[number] = nodes[instruction.operand]
@@ -222,16 +223,6 @@ def _on_each_device(leaf: Leaf) -> Leaf:
     if not is_mesh(leaf.structure.device):
         return leaf
     return Leaf(interning.buffer(leaf.shape, leaf.strides, leaf.dtype), leaf.address, leaf.owner, leaf.version)
-
-
-def _local(instruction: Compute, shape: Shape) -> tuple[Any, ...]:
-    """The attributes of an operator on a shard: those that repeat the result's shape have that of its shard."""
-    operator, attributes = instruction.operator, instruction.attributes
-    repeated = result_attributes(operator)
-    if not repeated or (operator.known_anchor is None and operator.anchor_rule is None):
-        return attributes  # what no map describes is computed whole
-    named = zip(operator.attribute_names, attributes, strict=True)
-    return tuple([shape if name in repeated else value for name, value in named])
 
 
 def _kept(node: Node, step: MeshStep, shape: Shape, coordinates: Coordinates) -> Any:

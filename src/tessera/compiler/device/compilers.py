@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from tessera import target
-from tessera.backend.registry import backend_of
+from tessera import settings, target
+from tessera.backend.registry import backend_of, cpu_backend
 from tessera.compiler.device.compiler import DeviceCompiler, ScheduleSource
 from tessera.lazy.devices import CPU
 from tessera.runtime.devices.device import driver_of
@@ -22,10 +22,15 @@ _source = _Source()
 
 @cache
 def kernel_compiler() -> DeviceCompiler:
-    """The compiler for this machine's CPU. Raises UnsupportedTargetError where kernels cannot be generated for it."""
+    """The compiler for this machine's CPU, whose cores are measured where that was not done before. Raises
+    UnsupportedTargetError where kernels cannot be generated for it.
+    """
     machine = target.detect()
     machine.require_supported()
-    compiler = DeviceCompiler(machine, backend_of(CPU))
+    backend = cpu_backend()
+    if settings.current().core_facts:
+        machine = machine.with_core(backend.core_facts(machine))
+    compiler = DeviceCompiler(machine, backend)
     compiler.source = _source.asked
     return compiler
 
@@ -49,12 +54,13 @@ def compiler_of(device: str | None) -> DeviceCompiler:
 
 
 def ask_for_schedules(source: ScheduleSource) -> None:
-    """Has all compilers, those that exist and those to come, ask for the schedules of kernels."""
+    """Has all compilers, those that exist and those to come, ask for the schedules of kernels. What was chosen without
+    asking is chosen anew.
+    """
     _source.asked = source
-    if kernel_compiler.cache_info().currsize:
-        kernel_compiler().source = source
-    for compiler in _gpu_compilers.values():
+    for compiler in (*([kernel_compiler()] if kernel_compiler.cache_info().currsize else []), *_gpu_compilers.values()):
         compiler.source = source
+        compiler.forget_schedules()
 
 
 def forget_schedules() -> None:

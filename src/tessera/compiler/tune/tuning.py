@@ -74,7 +74,7 @@ class CompilerBackend:
 
 def _absence(compiler: DeviceCompiler) -> str:
     """Why what a CPU's compiler makes cannot run here; empty where it can."""
-    return "" if compiler.target == detect() else f"this machine is no {compiler.target.name}"
+    return "" if compiler.target.with_core(None) == detect() else f"this machine is no {compiler.target.name}"
 
 
 def _compiler_for(named: object) -> tuple[DeviceCompiler, str]:

@@ -55,11 +55,11 @@ def communication(
     algebra forms over devices, and cuts, which move nothing, are always allowed.
 
     Exchanges begin as soon as there is something to send, and are waited for where it is read; with `overlap=False`
-    each is waited for at once. With `chunk=4` a product before a sum over devices, or behind a gather, is computed in 4
-    pieces, of which one travels while the next is computed; where devices cannot be given equal pieces it stays whole.
-    With `chunk="auto"` there are 1, 2, 4 or 8 pieces, by what the mesh's topology carries and its devices compute in a
-    second; with `chunk="tune"` the first calls of an expression try each in turn, and what was fastest on the slowest
-    rank stays while the process lives.
+    each is waited for at once. With `chunk=4` a product before a sum over devices, or behind a gather, and what is
+    computed before parts are exchanged, a transform for one, is computed in 4 pieces, of which one travels while the
+    next is computed; where devices cannot be given equal pieces it stays whole. With `chunk="auto"` there are 1, 2, 4
+    or 8 pieces, by what the mesh's topology carries and its devices compute in a second; with `chunk="tune"` the first
+    calls of an expression try each in turn, and what was fastest on the slowest rank stays while the process lives.
     Sums of less than `bucket_bytes` travel together: so do the gradients of a step, bucket
     by bucket, while the backward pass goes on. Sums over devices are the same bits in any case; the kernels of
     smaller products may sum in another order.

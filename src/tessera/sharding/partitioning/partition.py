@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from tessera.dtypes import DType
 from tessera.errors import MeshError
-from tessera.ir.anchors.anchor import ADD
+from tessera.ir.anchors.anchor import ADD, Reduction
 from tessera.lazy.layouts import Layout, MeshShape, layout, replicated
 from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops import OPERATORS
-from tessera.ops.collective.records import CONSTRAIN, PARTS, SHARD_MAP, Wanted
+from tessera.ops.collective.records import CONSTRAIN, SHARD_MAP, Wanted
 from tessera.ops.counting import flops_of
 from tessera.ops.record import Operator
 from tessera.sharding.partitioning.bodies import passes_sums
@@ -50,17 +50,32 @@ def partition(structure: Structure) -> LocalProgram:
     Raises MeshError (E_MESH) for an expression over none.
     """
     order = structure.post_order()
-    mesh = next((o.structure.layout.mesh for o in order if o.structure.layout is not None), None)
-    if mesh is None:
-        raise MeshError("an expression over no tensor of a mesh")
-    first = _Partition(mesh)
-    program = first.run(structure, order)
+    first = _Partition(_mesh_of(order))
+    program = first.ended(structure, first.roots(structure, order))
     wanted = demands(program, first.ways)
     if not wanted:
         return program
-    by_place = {place: wanted[number] for place, number in enumerate(first.numbers) if number in wanted}
-    again = _Partition(mesh, by_place).run(structure, order)
-    return again if again.nbytes <= program.nbytes else program
+    again = _Partition(
+        program.mesh, {place: wanted[number] for place, number in enumerate(first.numbers) if number in wanted}
+    )
+    cut = again.ended(structure, again.roots(structure, order))
+    return cut if cut.nbytes <= program.nbytes else program
+
+
+def layouts_as_made(structure: Structure) -> list[Layout]:
+    """How the results of an expression lie before sums over devices that are pending are formed. Raises as `partition`
+    does.
+    """
+    order = structure.post_order()
+    partition = _Partition(_mesh_of(order))
+    return [partition.program.values[root].layout for root in partition.roots(structure, order)]
+
+
+def _mesh_of(order: Sequence[Occurrence]) -> MeshShape:
+    mesh = next((o.structure.layout.mesh for o in order if o.structure.layout is not None), None)
+    if mesh is None:
+        raise MeshError("an expression over no tensor of a mesh")
+    return mesh
 
 
 class _Partition:
@@ -76,14 +91,16 @@ class _Partition:
         self._moved: dict[tuple[int, Layout], int] = {}
         self._regions = Inlining(self.program)
 
-    def run(self, structure: Structure, order: Sequence[Occurrence]) -> LocalProgram:
+    def roots(self, structure: Structure, order: Sequence[Occurrence]) -> list[int]:
+        """Makes what is asked for, and gives it by number, as it lies then."""
         leaves = {o.leaf: self._leaf(o) for o in order if o.leaf is not None}
         self.numbers = numbers = self._expression(order, leaves, self._wanted)
-        roots = [numbers[place] for place in order[-1].operands] if structure.kind == "tuple" else [numbers[-1]]
+        return [numbers[place] for place in order[-1].operands] if structure.kind == "tuple" else [numbers[-1]]
+
+    def ended(self, structure: Structure, roots: Sequence[int]) -> LocalProgram:
+        """The program, whose results have no sums pending but those that they are constrained to."""
         ends = structure.operands if structure.kind == "tuple" else (structure,)
-        self.program.roots = tuple(
-            self._settled(root, _keeps_parts(end)) for root, end in zip(roots, ends, strict=True)
-        )
+        self.program.roots = tuple(self._settled(root, _pending(end)) for root, end in zip(roots, ends, strict=True))
         return self.program
 
     def _leaf(self, occurrence: Occurrence) -> int:
@@ -92,12 +109,12 @@ class _Partition:
         laid = structure.layout or replicated(self.program.mesh, len(structure.shape))
         return self.program.add(Read(occurrence.leaf), ShardedValue(structure.shape, structure.dtype, laid))
 
-    def _settled(self, root: int, parts: bool) -> int:
-        """A result of which nothing is pending, or sums alone where `parts` may stay so: what is not read by an
-        operator is reduced, to where it is smallest.
+    def _settled(self, root: int, stay: Collection[tuple[str, Reduction]]) -> int:
+        """A result of which nothing is pending but what may `stay` so: what is not read by an operator is reduced, to
+        where it is smallest.
         """
         laid = self.program.values[root].layout
-        kept = [pair for pair in laid.pending if parts and pair[1] == ADD]
+        kept = [pair for pair in laid.pending if pair in stay]
         if len(kept) == len(laid.pending):
             return root
         whole = layout(laid.mesh, laid.dims, kept)
@@ -139,7 +156,9 @@ class _Partition:
         )
         chosen, name = self._strategy(structure, operator, rule, values, wanted)
         if operator.spelled is not None and self._reduces_split(chosen, values):
-            return self._spelled(operator, structure, operands)
+            spelled = self._spelled(operator, structure, operands)
+            if spelled is not None:
+                return spelled
         moved = [
             self._moved_to(place, wanted, f"{operator.name} reads it so")
             for place, wanted in zip(operands, chosen.operands, strict=True)
@@ -149,8 +168,7 @@ class _Partition:
 
     def _constrained(self, structure: Structure, operand: int, cut: Layout | None) -> int:
         wanted: Wanted = structure.attributes[0]
-        if not isinstance(wanted, Layout):
-            return operand
+        assert wanted is not None
         if wanted.mesh != self.program.mesh:
             raise MeshError(f"a layout of a mesh of {wanted.mesh} for a tensor on one of {self.program.mesh}")
         if cut is not None:
@@ -173,20 +191,20 @@ class _Partition:
             for value, target in zip(values, chosen.operands, strict=True)
         )
 
-    def _spelled(self, operator: Operator, structure: Structure, operands: tuple[int, ...]) -> int:
+    def _spelled(self, operator: Operator, structure: Structure, operands: tuple[int, ...]) -> int | None:
+        """The value of an operator in others; None where they are just this one."""
         assert operator.spelled is not None
         nodes: list[Node] = []
         leaves: list[Leaf] = []
         for place in operands:
             value = self.program.values[place]
-            leaves.append(
-                Placeholder(
-                    interning.sharded(value.shape, value.dtype, replicated(value.layout.mesh, len(value.shape)))
-                )
-            )
+            laid = layout(value.layout.mesh, value.layout.dims)
+            leaves.append(Placeholder(interning.sharded(value.shape, value.dtype, laid)))
             nodes.append(leaf_node(leaves[-1]))
         made = operator.spelled(*nodes, **structure.named_attributes)
         inner, own = made.state
+        if inner.operator is structure.operator and inner.attributes == structure.attributes:
+            return None
         return self._expression(
             inner.post_order(), {number: operands[leaves.index(leaf)] for number, leaf in enumerate(own)}, {}
         )[-1]
@@ -242,10 +260,11 @@ class _Partition:
         return at
 
 
-def _keeps_parts(structure: Structure) -> bool:
-    """Whether an expression's sums over devices stay pending where it is a result."""
+def _pending(structure: Structure) -> tuple[tuple[str, Reduction], ...]:
+    """What stays pending of an expression where it is a result: what the layout says that it is constrained to."""
     operator = structure.operator
-    return operator is not None and operator.name == CONSTRAIN.name and structure.attributes[0] == PARTS
+    laid = structure.attributes[0] if operator is not None and operator.name == CONSTRAIN.name else None
+    return laid.pending if isinstance(laid, Layout) else ()
 
 
 def _way(value: ShardedValue, target: Layout) -> Way | None:
@@ -276,13 +295,13 @@ def _options(
     pending = frozenset(place for place, value in enumerate(values) if axis in dict(value.layout.pending))
     size = values[0].layout.mesh.size(axis)
     for value, dimensions in zip(values, rule.operands, strict=True):
+        targets = [by for by in dimensions if by is not None and by in rule.result and rule.extents[by] >= size]
         for axes, by in zip(value.layout.dims, dimensions, strict=True):
-            if by is not None and axis in axes:
-                splits[by] = None
+            if axis in axes:
+                # What has to be whole may be split along another dimension instead.
+                splits |= dict.fromkeys(targets if by is None else [by])
         if axis in dict(value.layout.pending):
-            # A sum may be scattered along what has a part for each device.
-            targets = [by for by in dimensions if by is not None and by in rule.result]
-            splits |= dict.fromkeys([by for by in targets if rule.extents[by] >= size])
+            splits |= dict.fromkeys(targets)  # a sum may be scattered along what has a part for each device
     found = [(axis, by, frozenset[int]()) for by in splits]
     sums = all(dict(values[place].layout.pending)[axis] == ADD for place in pending)
     if pending and sums and _stays_pending(structure, operator, values, pending):

@@ -33,9 +33,11 @@ from tessera.sharding.partitioning.schedule import OverlapLimits
 from tessera.sharding.transport import gloo
 from tests.mesh.checking import agree
 from tests.mesh.drawing import NAMES, drawn
+from tests.mesh.mixtures import fault_of as mixture_fault
 from tests.mesh.pipelined import fault_of
 from tests.mesh.references import by_references
 from tests.mesh.regions import faults as region_faults
+from tests.mesh.spectra import faults as spectral_faults
 from tests.unit.sharding.job import sequences
 from tests.unit.sharding.job.telling import tell
 
@@ -482,6 +484,16 @@ def mesh_regions(shape: list[int]) -> None:
     assert mesh.state == "running"
     with by_references():
         found = list(region_faults(mesh))
+    tell(faults=found)
+
+
+def mesh_experts() -> None:
+    """A mixture of experts and transforms on the running mesh of the job's ranks: one process's bits, and torch's."""
+    mesh = dist.Mesh(["ep"])
+    assert mesh.state == "running"
+    with by_references():
+        found = [fault for capacity in (None, 0.5) if (fault := mixture_fault(mesh, ("ep",), capacity))]
+        found += spectral_faults(mesh, (6, 5, 7), (("ep",), (), ()), None)
     tell(faults=found)
 
 
