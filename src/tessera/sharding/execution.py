@@ -6,6 +6,7 @@ waited for, the same on every rank.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -23,6 +24,7 @@ from tessera.lazy.structures.building import apply
 from tessera.lazy.structures.structure import Structure
 from tessera.ops.algebra import filled
 from tessera.ops.layout import views
+from tessera.sharding.chunk_choice import ChunkTrials, modelled
 from tessera.sharding.exchange import communication
 from tessera.sharding.exchange.groups import Waiting, begun, begun_together, unpacked
 from tessera.sharding.exchange.order import collective_order
@@ -49,7 +51,9 @@ class ShardedPlan:
 
     def __init__(self, structure: Structure) -> None:
         self.program = partition(structure)
-        self._runs: dict[OverlapLimits, _Run] = {}
+        self._runs: dict[tuple[OverlapLimits, int], _Run] = {}
+        self._modelled: dict[tuple[OverlapLimits, str | None], int] = {}
+        self._trials: dict[OverlapLimits, ChunkTrials] = {}
 
     def run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         """Evaluates over `leaves`, and gives a leaf per root.
@@ -62,9 +66,25 @@ class ShardedPlan:
 
     def _run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         limits = communication.current().limits
-        run = self._runs.get(limits)
+        if isinstance(limits.chunk, int):
+            return self._with(limits, limits.chunk, leaves)
+        mesh = _mesh_of(leaves)
+        if limits.chunk == "auto":
+            key = limits, mesh.topology
+            if key not in self._modelled:
+                self._modelled[key] = modelled(self.program, limits, mesh)
+            return self._with(limits, self._modelled[key], leaves)
+        trials = self._trials.setdefault(limits, ChunkTrials(self.program))
+        begun = time.perf_counter()
+        results = self._with(limits, trials.choice, leaves)
+        if not trials.is_settled:
+            trials.add(time.perf_counter() - begun, mesh)
+        return results
+
+    def _with(self, limits: OverlapLimits, chunk: int, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
+        run = self._runs.get((limits, chunk))
         if run is None:
-            run = self._runs[limits] = _Run(chunked(self.program, limits.chunk), limits)
+            run = self._runs[limits, chunk] = _Run(chunked(self.program, chunk), limits)
         return run(leaves)
 
     def reserve(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:

@@ -9,11 +9,12 @@ what cannot be cut so stays whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from tessera.lazy.layouts import Shape
+from tessera.scheduling.language.knobs import Knob
 from tessera.sharding.partitioning.program import (
     Chunk,
     Compute,
@@ -25,6 +26,13 @@ from tessera.sharding.partitioning.program import (
     operands_of,
 )
 from tessera.sharding.partitioning.rules import ShardingRule, rule_of, with_result
+
+ChunkCount: TypeAlias = int | Literal["auto", "tune"]
+"""In how many pieces, or who says it: the model of programs, or the times of calls."""
+
+CHUNK: Final = Knob(
+    "chunk", (1, 2, 4, 8), "pieces of a product beside an exchange: piece n + 1 is read, n computed, n - 1 sent"
+)
 
 
 class _SentCut(NamedTuple):
@@ -51,6 +59,17 @@ class _GatherCut(NamedTuple):
 def chunked(program: LocalProgram, count: int) -> LocalProgram:
     """The program with products beside exchanges in so many pieces; itself where there are none."""
     return program if count == 1 else _Chunking(program, count).run()
+
+
+def choices_of(program: LocalProgram) -> tuple[int, ...]:
+    """The choices of the knob that a program can take: 1, and those that cut some product."""
+    return tuple(count for count in _counts() if count == 1 or chunked(program, count) is not program)
+
+
+def _counts() -> Iterator[int]:
+    for choice in CHUNK.choices:
+        assert isinstance(choice, int)
+        yield choice
 
 
 class _Chunking:

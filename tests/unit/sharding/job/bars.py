@@ -13,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.unit.sharding.job.nursery import Nursery, nursery
 from tests.unit.sharding.job.test_faults import (
@@ -27,7 +28,7 @@ from tests.unit.sharding.job.work import MISMATCHES, TRANSPORTS
 Check = Callable[[], object]
 
 
-def agree(forks: Nursery, ranks: int, function: str, **arguments: object) -> None:
+def agree(forks: Nursery, ranks: int, function: str, **arguments: Any) -> None:
     """Has ranks compare; all of them have to say the same."""
     outcome = forks.run(ranks, function, **arguments)
     assert outcome.code == 0, outcome.err

@@ -155,6 +155,26 @@ def subgroups() -> None:
     tell(found=found)
 
 
+def on_hosts() -> None:
+    """Ranks of which some share no memory with others: who shares what, and a step of training on a mesh of all."""
+    job = join()
+    found = []
+    for ranks in (tuple(range(job.size)), (0, 1)):
+        if job.rank in ranks:
+            group = job.communicator(ranks)
+            found.append([group.transport.name, group.all_reduce(torch.tensor([1.0 + job.rank]), "sum").item()])
+    mesh = dist.Mesh(["x"])
+    rows = dist.ShardSpec((0,), ("x",))
+    whole = torch.arange(21.0).remainder(5).reshape(7, 3) - 2
+    with by_references():
+        x = dist.distribute(whole, rows, mesh)
+        w = dist.distribute(whole.T.contiguous(), None, mesh)
+        value, gradient = grad.value_and_grad(lambda w: op.sum(op.matmul(x, w) ** 2))(w)
+        total = value.full().item()
+        same = torch.equal(gradient.full().torch(), 2 * whole.T @ (whole @ whole.T))
+    tell(local=job.local, found=found, total=total, same=same)
+
+
 def symmetric() -> None:
     """Operands in memory that peers read in place stay the caller's: written to at once after each collective."""
     job = join()
