@@ -90,7 +90,6 @@ def test_list_shows_every_winner_and_narrows(cache: Command) -> None:
     assert "no shape" in cache("list", "--shape", "eight", status=1)
 
 
-@pytest.mark.usefixtures("filled")
 def test_winners_for_other_processors_are_listed_where_they_are_asked_for(cache: Command, filled: Path) -> None:
     autotune.database.put(entry(identity=replace(SOFTMAX, arch="elsewhere")))
     assert len(cache.json("list")) == 3
@@ -104,6 +103,7 @@ def test_the_processors_of_this_machine_are_its_own() -> None:
     assert ARCHS()[0] == detect().arch
 
 
+@pytest.mark.usefixtures("filled")
 def test_show_tells_all_of_an_entry(cache: Command) -> None:
     autotune.database.log(MATMUL, [Trial(OPTIMUM, "ok", timing(1e-3)), Trial(OPTIMUM, "crashed")], {})
     text = cache("show", MATMUL.key())
