@@ -13,6 +13,7 @@ import math
 import mmap
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -160,9 +161,15 @@ class _Bench:
 
     def wake_s(self) -> float:
         """The least seconds for starting and joining a second worker, over that of one alone; 0 where there is none."""
-        memory = (address(self._filled), 0, address(self._sink))
         if not self._team:
             return 0.0
+        # OpenMP keeps a team for each thread that ever started one, and a child of a fork waits for that team in vain:
+        # this one ends with a thread of its own.
+        with ThreadPoolExecutor(1) as alone:
+            return alone.submit(self._wake_s).result()
+
+    def _wake_s(self) -> float:
+        memory = (address(self._filled), 0, address(self._sink))
         best, deadline = {1: math.inf, 2: math.inf}, time.perf_counter() + TEAMS_S
         for team in range(TEAMS):
             for workers, least in best.items():

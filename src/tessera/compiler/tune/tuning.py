@@ -51,7 +51,7 @@ class CompilerBackend:
     def archs(self) -> tuple[str, ...]:
         """The CPU, as LLVM names it, and the GPUs."""
         gpus = [detect_gpu(number) for number in range(torch.cuda.device_count())]
-        return (compilers.kernel_compiler().target.arch, *(arch_of(gpu) for gpu in gpus))
+        return (detect().arch, *(arch_of(gpu) for gpu in gpus))
 
     def subject(self, op: object, shapes: object, dtype: object, device: object = None) -> TuningProblem:
         """The heaviest kernel of `op` applied to operands of these shapes, on torch's default device unless one is

@@ -59,6 +59,8 @@ def estimated_ceilings(target: Target, workers: int) -> Ceilings:
         flops["bf16"] = _UNIT_FLOP_PER_CYCLE * cycles if target.has_amx_bf16 else 2 * flops["fp32"]
     if target.has_amx_int8:
         flops["int8"] = 2 * _UNIT_FLOP_PER_CYCLE * cycles
+    if target.core is not None:
+        flops |= {dtype: rate * flops["fp32"] for dtype, rate in target.core.dots if dtype in flops}
     bandwidth = {"L1": starts * vector_bytes * cycles}
     bandwidth |= {name: per_cycle * cycles for name, per_cycle in _ESTIMATED_BYTES_PER_CYCLE.items()}
     one, all_ = _ESTIMATED_DRAM
