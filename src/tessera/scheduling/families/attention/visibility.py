@@ -99,9 +99,10 @@ class _Intervals:
         if not value.axes & {"q", "k"} or value.operation == "constant":
             exact = self._at(value, self.block.first)
             return exact, exact
-        leaf = {"count": self._counted, "load": self._loaded}.get(value.operation)
-        if leaf is not None:
-            return leaf(value)
+        if value.operation == "count":
+            return self._at(value, self.block.first), self._at(value, self.block.last)
+        if value.operation == "load":
+            return self._loaded(value)
         if value.operation == "compare":
             compared = value.arguments[0].dtype
             known = compared.kind in ("int", "bool") and None not in arguments
@@ -116,9 +117,6 @@ class _Intervals:
     def _anything(self) -> Bounds:
         no, yes = (self.builder.splat(number, bool_, ONE) for number in (False, True))
         return no, yes
-
-    def _counted(self, value: Value) -> Bounds:
-        return self._at(value, self.block.first), self._at(value, self.block.last)
 
     def _loaded(self, value: Value) -> Bounds | None:
         walked = [axis for axis in ("q", "k") if axis in value.axes]
