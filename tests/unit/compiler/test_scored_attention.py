@@ -67,8 +67,8 @@ def computed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, case: Case) -> t
 def test_functions_of_scores_and_positions(name: str) -> None:
     for queries, keys in ((37, 70), (1, 70)):
         q, k, v = drawn(queries, keys)
-        close = {"atol": 1e-5, "rtol": 1e-5}
-        torch.testing.assert_close(computed(q, k, v, OURS[name]).double(), expected(q, k, v, THEIRS[name]), **close)
+        wanted = expected(q, k, v, THEIRS[name])
+        torch.testing.assert_close(computed(q, k, v, OURS[name]).double(), wanted, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 1), (17, 257), (5, 0), (0, 5)])
@@ -90,7 +90,7 @@ def test_narrow_and_wide_dtypes() -> None:
 def test_functions_come_before_masks_and_causal() -> None:
     q, k, v = drawn(37, 70)
     bias, visible = torch.randn(37, 70), torch.randn(37, 70) > 0
-    square = {"score_mod": lambda s, b, h, i, j: s * s}
+    square: dict[str, Any] = {"score_mod": lambda s, b, h, i, j: s * s}
     for mask in (bias, visible):
         found = op.flash_attention(q, k, v, **square, causal=True, mask=mask)
 

@@ -129,7 +129,7 @@ def attention_spec(region: Region, pattern: Pattern) -> AttentionSpec:
 
 
 def told_apart(recorder: ScoreFunctions, scoring: Scoring) -> tuple[Scoring | None, Value | None]:
-    """What becomes of scores that are seen, times log2(e), and which are: many a scoring ends in where(seen, x, -inf)."""
+    """What becomes of scores that are seen, times log2(e), and which are: many end in where(seen, score, -inf)."""
     changed, seen = scoring.changed, None
     while changed.operation == "select" and _is_hiding(changed.arguments[2]):
         condition = changed.arguments[0]

@@ -99,9 +99,10 @@ class _Intervals:
         if not value.axes & {"q", "k"} or value.operation == "constant":
             exact = self._at(value, self.block.first)
             return exact, exact
-        leaf = {"count": self._counted, "load": self._loaded}.get(value.operation)
-        if leaf is not None:
-            return leaf(value)
+        if value.operation == "count":
+            return self._at(value, self.block.first), self._at(value, self.block.last)
+        if value.operation == "load":
+            return self._loaded(value)
         if value.operation == "compare":
             compared = value.arguments[0].dtype
             known = compared.kind in ("int", "bool") and None not in arguments
@@ -117,22 +118,21 @@ class _Intervals:
         no, yes = (self.builder.splat(number, bool_, ONE) for number in (False, True))
         return no, yes
 
-    def _counted(self, value: Value) -> Bounds:
-        return self._at(value, self.block.first), self._at(value, self.block.last)
-
     def _loaded(self, value: Value) -> Bounds | None:
         walked = [axis for axis in ("q", "k") if axis in value.axes]
         if not self.block.reads or len(walked) > 1:
             return self._anything() if value.dtype is bool_ else None
-        sizes = {axis: self.block.sizes[axis] if axis in walked else 1 for axis in ("q", "k")}
-        whole = self.writing(sizes, self.block.first).write(value, tuple(sizes.values()))
-        found = []
-        for kind in ("min", "max"):
-            reduced = whole
-            for axis in walked:
-                reduced = self.builder.reduce(reduced, kind, ("q", "k").index(axis))
-            found.append(self._wide(reduced, value.dtype))
-        return found[0], found[1]
+        (axis,) = walked
+        sizes = {each: self.block.sizes[each] if each == axis else 1 for each in ("q", "k")}
+        shape, place = tuple(sizes.values()), ("q", "k").index(axis)
+        whole = self.writing(sizes, self.block.first).write(value, shape)
+        # What lies past the last position is as if it were the first, which is there.
+        past = self.builder.add(self.block.last[axis], self.builder.index(1))
+        there = self.builder.mask(self.block.first[axis], past, shape, place)
+        first = self.builder.spread(self.writing(dict.fromkeys(sizes, 1), self.block.first).write(value, ONE), shape)
+        inside = self.builder.append(tile.SelectOp.create(operands=[there, whole, first], result_types=[whole.type]))
+        least, most = (self._wide(self.builder.reduce(inside, kind, place), value.dtype) for kind in ("min", "max"))
+        return least, most
 
     def _at(self, value: Value, position: Mapping[str, SSAValue]) -> SSAValue:
         return self._wide(self.writing(dict.fromkeys(("q", "k"), 1), position).write(value, ONE), value.dtype)
@@ -239,7 +239,7 @@ def _chosen(on: _Intervals, value: Value, bounds: list[Bounds]) -> Bounds:
     _, a, b = bounds
     if value.dtype is bool_:
         return on._put(arith.AndIOp, a[0], b[0]), on._put(arith.OrIOp, a[1], b[1])
-    return on._ordered([*a, *b])[0], on._ordered([*a, *b])[1]
+    return on._ordered([*a, *b])
 
 
 def _inverse(on: _Intervals, value: Value, bounds: list[Bounds]) -> Bounds:
