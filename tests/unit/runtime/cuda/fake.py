@@ -323,7 +323,7 @@ def kernel(
         shared_bytes=shared,
         parameters=parameters,
         launch=launch or LaunchFacts(),
-        triton="3.6.0",
+        compiler="Triton 3.6.0",
         registers=32,
         spill_bytes=0,
     )
