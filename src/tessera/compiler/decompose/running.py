@@ -226,4 +226,5 @@ def _launch(step: KernelStep, case: CallCase, workspaces: Mapping[str, View], co
     call = Call(subject.item, arguments, ShapedArrays(subject.pattern, step.extents, axes, strides))
     if step.schedule is None:
         return Launch(call, compiler.choose_default(subject, call))
-    return Launch(call, Choice(subject, step.schedule, step.workers))
+    source = "model" if case.choice is None else case.choice.source
+    return Launch(call, Choice(subject, step.schedule, step.workers, source))

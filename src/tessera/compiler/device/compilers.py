@@ -6,7 +6,7 @@ from functools import cache
 
 from tessera import target
 from tessera.backend.registry import backend_of
-from tessera.compiler.device.compiler import DeviceCompiler, ScheduleSource
+from tessera.compiler.device.compiler import DeviceCompiler, TunedSchedules
 from tessera.lazy.devices import CPU
 from tessera.runtime.devices.device import driver_of
 
@@ -14,7 +14,7 @@ from tessera.runtime.devices.device import driver_of
 class _Source:
     """What compilers ask for schedules before they take their own; `pipeline.py` has them ask the tuner."""
 
-    asked: ScheduleSource | None = None
+    asked: TunedSchedules | None = None
 
 
 _source = _Source()
@@ -26,7 +26,7 @@ def kernel_compiler() -> DeviceCompiler:
     machine = target.detect()
     machine.require_supported()
     compiler = DeviceCompiler(machine, backend_of(CPU))
-    compiler.source = _source.asked
+    compiler.tuned = _source.asked
     return compiler
 
 
@@ -39,7 +39,7 @@ def gpu_compiler(device: str) -> DeviceCompiler:
     known = _gpu_compilers.get(device)
     if known is None or known.driver is not driver:
         known = _gpu_compilers[device] = DeviceCompiler(driver.target, backend_of(device), driver)
-        known.source = _source.asked
+        known.tuned = _source.asked
     return known
 
 
@@ -48,13 +48,13 @@ def compiler_of(device: str | None) -> DeviceCompiler:
     return kernel_compiler() if device in (None, CPU) else gpu_compiler(str(device))
 
 
-def ask_for_schedules(source: ScheduleSource) -> None:
+def ask_for_schedules(source: TunedSchedules) -> None:
     """Has all compilers, those that exist and those to come, ask for the schedules of kernels."""
     _source.asked = source
     if kernel_compiler.cache_info().currsize:
-        kernel_compiler().source = source
+        kernel_compiler().tuned = source
     for compiler in _gpu_compilers.values():
-        compiler.source = source
+        compiler.tuned = source
 
 
 def forget_schedules() -> None:

@@ -107,6 +107,7 @@ class Record:
     bytes: float | None = None
     dtype: str = ""
     schedule: str = ""
+    schedule_source: str = ""
     fused: tuple[str, ...] = ()
     rewrites: tuple[str, ...] = ()
     traffic: Traffic = ()
