@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -35,16 +36,10 @@ def recorded_target(metadata: Mapping[str, Any]) -> Target | None:
     """
     told = metadata.get("target")
     found = told if isinstance(told, Mapping) else {}
-    try:
+    recorded: Target | None = None
+    with suppress(KeyError, TypeError, ValueError, CacheFormatError):  # older traces, those of others, and damaged ones
         recorded = _described(found)
-    except (KeyError, TypeError, ValueError):  # older traces, those of others, and damaged ones
-        recorded = None
-    try:
-        ceilings = Ceilings.from_json(json.dumps(metadata["ceilings"]))
-        if recorded is not None:
-            return recorded.with_ceilings(ceilings)
-    except (KeyError, TypeError, ValueError, CacheFormatError):  # the same
-        pass
+        return recorded.with_ceilings(Ceilings.from_json(json.dumps(metadata["ceilings"])))
     if found and machine_name() not in ("", found.get("name")):
         return None
     if recorded is not None and recorded.name == machine_name() and not any_stored(recorded.arch):
