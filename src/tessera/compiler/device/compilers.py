@@ -6,7 +6,7 @@ from functools import cache
 
 from tessera import settings, target
 from tessera.backend.registry import backend_of, cpu_backend
-from tessera.compiler.device.compiler import DeviceCompiler, ScheduleSource
+from tessera.compiler.device.compiler import DeviceCompiler, TunedSchedules
 from tessera.lazy.devices import CPU
 from tessera.runtime.devices.device import driver_of
 from tessera.system import forks
@@ -15,7 +15,7 @@ from tessera.system import forks
 class _Source:
     """What compilers ask for schedules before they take their own; `pipeline.py` has them ask the tuner."""
 
-    asked: ScheduleSource | None = None
+    asked: TunedSchedules | None = None
 
 
 _source = _Source()
@@ -33,7 +33,7 @@ def kernel_compiler() -> DeviceCompiler:
         if settings.current().core_facts:
             machine = machine.with_core(backend.core_facts(machine))
         compiler = DeviceCompiler(machine, backend)
-        compiler.source = _source.asked
+        compiler.tuned = _source.asked
         return compiler
 
 
@@ -46,7 +46,7 @@ def gpu_compiler(device: str) -> DeviceCompiler:
     known = _gpu_compilers.get(device)
     if known is None or known.driver is not driver:
         known = _gpu_compilers[device] = DeviceCompiler(driver.target, backend_of(device), driver)
-        known.source = _source.asked
+        known.tuned = _source.asked
     return known
 
 
@@ -55,13 +55,13 @@ def compiler_of(device: str | None) -> DeviceCompiler:
     return kernel_compiler() if device in (None, CPU) else gpu_compiler(str(device))
 
 
-def ask_for_schedules(source: ScheduleSource) -> None:
+def ask_for_schedules(source: TunedSchedules) -> None:
     """Has all compilers, those that exist and those to come, ask for the schedules of kernels. What was chosen without
     asking is chosen anew.
     """
     _source.asked = source
     for compiler in (*([kernel_compiler()] if kernel_compiler.cache_info().currsize else []), *_gpu_compilers.values()):
-        compiler.source = source
+        compiler.tuned = source
         compiler.forget_schedules()
 
 
