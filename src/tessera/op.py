@@ -105,6 +105,7 @@ from tessera.doors.elementwise.trigonometry import (
     sinh,
     tan,
 )
+from tessera.doors.experts import moe
 from tessera.doors.flow.loops import cond, map, scan, while_loop
 from tessera.doors.indexing import (
     embedding,
@@ -314,6 +315,7 @@ __all__ = [
     "meshgrid",
     "min",
     "minimum",
+    "moe",
     "movedim",
     "mul",
     "nan_to_num",

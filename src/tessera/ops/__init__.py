@@ -27,6 +27,7 @@ _RECORDS: Final = (
     "window.records",
     "collective.records",
     "attention.saved",
+    "attention.scored",
     "indexing.scans",
     "indexing.scattering",
     "indexing.histograms",
