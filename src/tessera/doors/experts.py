@@ -181,7 +181,8 @@ def _dispatched(rows: Tensor, places: _Places) -> Tensor:
     )
     own_taker = views.part(taken, len(lead), 0, places.slots)
     own = _taken(rows, call("maximum", own_taker - 1, 0), own_taker > 0)
-    return views.reshape(own, (*lead, places.experts, places.capacity, width))
+    sent: Tensor = views.reshape(own, (*lead, places.experts, places.capacity, width))
+    return sent
 
 
 def _taken(rows: Tensor, index: Tensor, there: Tensor) -> Tensor:
