@@ -82,12 +82,6 @@ MUTATIONS = (
         "None if",
     ),
     Mutation(
-        "places in parts of a tensor are taken for places in all of it",
-        "ir/anchors/along.py",
-        "return _labelled(((*before, None, *after), places), (*before, *places, *after))",
-        'return _labelled(((*before, "rows", *after), places), (*before, *places, *after))',
-    ),
-    Mutation(
         "dimensions that hold several operands one behind the other are split",
         "sharding/partitioning/rules.py",
         "    if index.joined:\n        return None\n",

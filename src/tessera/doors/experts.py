@@ -86,7 +86,7 @@ def moe(
     rows = views.reshape(tokens, (*lead, parts, count // parts, width))
     scores = _scores(rows, router, outer)
     chosen_scores, chosen = topk(scores, _chosen(top_k, scores.shape[-1]))
-    weights = call("softmax", chosen_scores) if weighting == "softmax" else chosen_scores
+    weights = call("softmax", chosen_scores, axis=chosen_scores.ndim - 1) if weighting == "softmax" else chosen_scores
     places = _places(chosen, scores.shape[-1], capacity)
     made = _computed(_dispatched(rows, places), experts, axis, outer)
     return on(views.reshape(_combined(made, weights, places), (*tokens.shape[:-1], made.shape[-1])), stream)
@@ -181,7 +181,8 @@ def _dispatched(rows: Tensor, places: _Places) -> Tensor:
     )
     own_taker = views.part(taken, len(lead), 0, places.slots)
     own = _taken(rows, call("maximum", own_taker - 1, 0), own_taker > 0)
-    return views.reshape(own, (*lead, places.experts, places.capacity, width))
+    sent: Tensor = views.reshape(own, (*lead, places.experts, places.capacity, width))
+    return sent
 
 
 def _taken(rows: Tensor, index: Tensor, there: Tensor) -> Tensor:

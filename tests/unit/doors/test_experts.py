@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tessera import dist, graph, op
+from tessera import dist, grad, graph, op
 from tessera.errors import ArgumentError, MeshError, ShapeMismatchError, TesseraError
 from tests.mesh.mixtures import EXPERTS, WIDTH, by_loop, fault_of, mixture, nested_fault_of, numbers
 from tests.mesh.references import by_references
@@ -27,10 +27,20 @@ def test_a_mixture_is_the_loop_over_tokens(capacity: float | None, groups: int) 
 
 def test_weights_are_the_softmax_of_the_chosen_scores() -> None:
     x, router, up, _ = (value / 4 for value in numbers())
-    made = op.moe(x.reshape(2, 12, WIDTH), router, up, capacity=None).torch()
-    scores, chosen = (x @ router).topk(2)
-    each = torch.einsum("td,edf->tef", x, up).gather(1, chosen[..., None].expand(-1, -1, up.shape[-1]))
-    torch.testing.assert_close(made.reshape(24, -1), (each * scores.softmax(-1)[..., None]).sum(1))
+
+    def squares(x: Any, router: Any, up: Any) -> Any:
+        return op.sum(op.moe(x.reshape(2, 12, WIDTH), router, up, capacity=None) ** 2)
+
+    with by_references():
+        made = op.moe(op.tensor(x), router, up, capacity=None).torch()
+        found = [each.torch() for each in grad.grad(squares, (0, 1, 2))(*map(op.tensor, (x, router, up)))]
+    leaves = [value.clone().requires_grad_() for value in (x, router, up)]
+    scores, chosen = (leaves[0] @ leaves[1]).topk(2)
+    each = torch.einsum("td,edf->tef", leaves[0], leaves[2]).gather(1, chosen[..., None].expand(-1, -1, up.shape[-1]))
+    wanted = (each * scores.softmax(-1)[..., None]).sum(1)
+    (wanted**2).sum().backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(made, wanted.detach())
+    torch.testing.assert_close(found, [leaf.grad for leaf in leaves])
 
 
 @pytest.mark.parametrize(
