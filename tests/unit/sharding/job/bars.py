@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +44,18 @@ def checks(forks: Nursery, ranks: Sequence[int], sequences: int) -> dict[str, Ch
     for size in ranks:
         for transport in TRANSPORTS:
             name = f"every collective of {size} ranks by {transport}"
-            found[name] = lambda n=size, t=transport: agree(forks, n, "collectives", transport=t, every=True)
+            found[name] = partial(agree, forks, size, "collectives", transport=transport, every=True)
         for first in range(0, sequences, 100):
             name = f"sequences {first} to {first + 99} on {size} ranks"
-            found[name] = lambda n=size, s=first: agree(forks, n, "random_sequences", seed=s, count=100)
+            found[name] = partial(agree, forks, size, "random_sequences", seed=first, count=100)
     for transport in TRANSPORTS:
         for place in PLACES:
             for victim in range(RANKS):
                 name = f"rank {victim} of {RANKS} killed, {place}, by {transport}"
-                found[name] = lambda p=place, v=victim, t=transport: check_killed(forks, p, v, t)
+                found[name] = partial(check_killed, forks, place, victim, transport)
         for kind in MISMATCHES:
-            found[f"other {kind} by {transport}"] = lambda k=kind, t=transport: check_mismatch(forks, k, t)
-        found[f"a stopped rank by {transport}"] = lambda t=transport: check_stopped_for_good(forks, t, 3.0)
+            found[f"other {kind} by {transport}"] = partial(check_mismatch, forks, kind, transport)
+        found[f"a stopped rank by {transport}"] = partial(check_stopped_for_good, forks, transport, 3.0)
     return found
 
 
