@@ -218,6 +218,13 @@ class Settings:
         """
         return own_folder((self.cache_dir or _home()) / "triton")
 
+    @property
+    def cuda_tile_dir(self) -> Path:
+        """Programs of CUDA Tile IR and what they compile to: TESSERA_CACHE_DIR/cuda_tile, else
+        $HOME/.tessera/cuda_tile; chosen as `objects_dir` is. It need not exist yet.
+        """
+        return own_folder((self.cache_dir or _home()) / "cuda_tile")
+
     def variables(self) -> list[tuple[str, Any, str]]:
         """(environment variable, value in force, meaning) of every setting."""
         return [(f.metadata["variable"], getattr(self, f.name), f.metadata["meaning"]) for f in fields(self)]

@@ -21,7 +21,7 @@ from tests.fuzz.program import Program
 LIMIT_S = 120.0
 """Seconds after which a program hangs; the stacks of its threads are written down five seconds earlier."""
 PROGRAMS_PER_PROCESS = 150
-SHARE = 46
+SHARE = 32
 """Seeds that `make test` checks, results and gradients of each."""
 CACHE_BYTES = 300 << 20
 

@@ -4,6 +4,7 @@ of a CPU's core beside it.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import re
 from pathlib import Path
@@ -24,6 +25,11 @@ def stored_ceilings(described: Target | None = None) -> Ceilings | None:
     torch; None where there are none that can be read.
     """
     return read_ceilings(_path(described or detect()))
+
+
+def any_stored(arch: str) -> bool:
+    """Whether ceilings of some device of this architecture were measured, for which LLVM is not asked."""
+    return any(settings.current().ceilings_dir.glob(f"{glob.escape(arch)}-*.json"))
 
 
 def store_ceilings(described: Target, ceilings: Ceilings) -> None:

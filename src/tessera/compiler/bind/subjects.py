@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Final
 
 from xdsl.ir import Operation
@@ -20,6 +19,7 @@ from tessera.scheduling.families.family import Kernels, Layouts, Poser, Problem
 from tessera.scheduling.families.registry import family_of_region, kernels_on
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.scheduling.lowering.spec import Argument, Spec
+from tessera.system.caching import cached_property
 from tessera.target import Target
 
 

@@ -32,7 +32,7 @@ from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Structure, contiguous_strides
 from tessera.ops.record import family_of
 from tessera.scheduling.families.family import Problem
-from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sources import ChosenSchedule
 from tessera.target import detect, detect_gpu, gpu
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.online.mode import looking
@@ -204,7 +204,7 @@ def _placeholder(shape: tuple[int, ...], dtype: DType) -> Any:
     return nodes.leaf_node(Placeholder(structure))
 
 
-def tuned_schedule(compiler: DeviceCompiler, call: Call, problem: Problem) -> Schedule | None:
+def tuned_schedule(compiler: DeviceCompiler, call: Call, problem: Problem) -> ChosenSchedule | None:
     """What the tuner remembers for a call (and, while tuning is on, measures now); None where that is nothing, and for
     kernels that are not tuned.
     """
@@ -215,7 +215,7 @@ def tuned_schedule(compiler: DeviceCompiler, call: Call, problem: Problem) -> Sc
         return None
     if autotune.enabled:
         config = autotune.schedule_for(tuning_problem(call, compiler))
-        return None if config.source == "default" else config.schedule
+        return None if config.source == "default" else ChosenSchedule(config.schedule, config.chosen_by)
     identity = identity_of(subject, problem, call, compiler)
     permits = partial(compiler.permits, subject, problem)
     return autotune.remembered(identity, permits, partial(tuning_problem, call, compiler))

@@ -39,7 +39,7 @@ FAMILY = Family(
     is_shared=lambda p: pays(p.target, flops=2 * p.visible * (p.head + p.value_head)),
     accumulation=dtype_of_sums,
     counted=("L3", "DRAM"),  # scores and packed blocks, in the nearer caches, are cycles
-    identity=lambda spec: " causal" if spec.causal else "",
+    identity=lambda spec: " causal" if spec.causal else " scored" if spec.scoring else "",
     regions=("attention",),
     lay_out=binding.lay_out,
     read=binding.attention_spec,

@@ -25,6 +25,7 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import Argument, Geometry, Output, WindowSpec
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX2, AVX512, ZEN4_CORE
+from tests.whole import examples
 
 LANES = 4
 """Elements of a vector, so that small images have several."""
@@ -105,7 +106,7 @@ def check(spec: WindowSpec, schedule: Schedule, images: int, height: int, width:
     specs.close(out, expected, 9.0)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(10, 20))
 @given(
     st.sampled_from(("depthwise_conv2d", "max_pool2d", "sum_pool2d")),
     st.sampled_from(("x", "c")),
