@@ -21,6 +21,7 @@ from typing import Final
 import numpy
 from numpy.typing import NDArray
 
+from tessera import settings
 from tessera.backend.llvm.ceilings import RETRY_S, address, age_s, filled, matrix_products, waiting_seconds
 from tessera.backend.llvm.machine_code import openmp
 from tessera.backend.llvm.native import probe_ir
@@ -122,7 +123,7 @@ class _Bench:
 
     def __init__(self, described: Target) -> None:
         self._described, self._random = described, numpy.random.default_rng(0)
-        self._team = described.cores > 1 and openmp.find().available
+        self._team = described.cores > 1 and settings.current().openmp and openmp.find().available
         self._runner = ProbeRunner("core-probes", probe_text(described), self._team)
         self._filled, self._sink = filled(_NEAR_BYTES), filled(2 * SINK_BYTES)
         self._mapped = mmap.mmap(-1, _MOST_BYTES)
