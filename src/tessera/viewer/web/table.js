@@ -9,7 +9,7 @@ const AROUND = 12;
 /** A table (`title`, `columns`, `rows`, `notes`, `missing` of tables.py). `onRow(row)` is called for a row that is chosen. */
 export function tableOf(found, { sort = null, filter = true, onRow = null } = {}) {
   const box = element('section', {});
-  const scroll = element('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': found.title });
+  const scroll = element('div', { class: 'scroll rows', tabindex: 0, role: 'region', 'aria-label': found.title });
   const body = element('tbody', {});
   const view = { rows: found.rows, by: sort, up: false, text: '' };
   const heads = found.columns.map((column, place) => headOf(column, () => ordered(place)));
