@@ -63,7 +63,7 @@ export function tableOf(found, { sort = null, filter = true, onRow = null } = {}
   if (found.rows.length) box.append(scroll);
   else box.append(note(`${found.title}: no rows`));
   for (const each of found.notes) box.append(note(each));
-  for (const [why, names] of Object.entries(found.missing)) box.append(note(`${names.join(', ')}: not measured: ${why}`));
+  for (const [why, names] of Object.entries(found.missing)) box.append(note(`${names.map(spelt).join(', ')}: not measured: ${why}`));
   refresh();
   return box;
 }
