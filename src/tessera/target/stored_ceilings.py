@@ -1,4 +1,6 @@
-"""The ceilings of devices as they were measured, on disk: a file for each CPU or GPU under `ceilings/` in the cache."""
+"""What was measured of devices, on disk: a file of ceilings for each CPU or GPU under `ceilings/` in the cache, and one
+of a CPU's core beside it.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,14 @@ import re
 from pathlib import Path
 
 from tessera import settings
-from tessera.system.files import write_atomically
+from tessera.errors import CacheFormatError
+from tessera.system.files import read_regular, write_atomically
 from tessera.target.ceilings import Ceilings, read_ceilings
+from tessera.target.core import CoreFacts
 from tessera.target.cpu import detect
 from tessera.target.facts import Target
+
+_CORE_BYTES = 1 << 16
 
 
 def stored_ceilings(described: Target | None = None) -> Ceilings | None:
@@ -31,6 +37,19 @@ def store_ceilings(described: Target, ceilings: Ceilings) -> None:
     write_atomically(_path(described), ceilings.to_json().encode())
 
 
+def stored_core(described: Target) -> CoreFacts | None:
+    """What was measured of the cores of a CPU before; None where nothing was that can be read."""
+    try:
+        return CoreFacts.from_json(read_regular(_core_path(described), _CORE_BYTES))
+    except (OSError, CacheFormatError):
+        return None
+
+
+def store_core(described: Target, core: CoreFacts) -> None:
+    """Keeps what was measured of a CPU's cores. Raises OSError where the folder cannot be written."""
+    write_atomically(_core_path(described), core.to_json().encode())
+
+
 def with_stored(described: Target) -> Target:
     """A device with the ceilings that were measured on it, as it is where none were."""
     found = stored_ceilings(described)
@@ -48,6 +67,11 @@ def driver_version(system: Path = Path("/")) -> str:
         if found is not None:
             return found[1]
     return ""
+
+
+def _core_path(described: Target) -> Path:
+    path = _path(described)
+    return path.with_name(f"{path.stem}-core.json")
 
 
 def _path(described: Target) -> Path:

@@ -7,7 +7,6 @@ backend, and in the planner, which knows how kernels are run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
@@ -28,7 +27,7 @@ from tessera.compiler.device.planner import Planner
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
 from tessera.ir.tile.operations import find_kernel
-from tessera.lazy.policy import FAST, current_policy
+from tessera.lazy.policy import FAST, Policy, current_policy
 from tessera.lazy.structures.structure import Plan
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording.facts import SCRATCH, Traffic
@@ -44,6 +43,7 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.language.sizes import size_class
 from tessera.scheduling.language.sources import ChosenSchedule
 from tessera.scheduling.model.choice import modelled_choice
+from tessera.system.caching import cached_property
 from tessera.target import Target
 from tessera.target.stored_ceilings import stored_ceilings
 
@@ -52,6 +52,9 @@ AnySpace: TypeAlias = Space[Any]
 
 TunedSchedules: TypeAlias = Callable[["DeviceCompiler", Call, Problem], ChosenSchedule | None]
 """Gives the tuned schedule of a call, or None where nothing was tuned for it."""
+
+FIXED: Final = Policy("deterministic")
+"""What subjects are told apart by that may not know what was measured."""
 
 REMEMBERED: Final = 1 << 14
 """Choices of kernels kept before they are made again."""
@@ -71,6 +74,7 @@ class DeviceCompiler:
         self.tuned: TunedSchedules | None = None
         self.decided: dict[object, bool] = {}
         self._has_workers, self._has_maths = target.kind == "cpu", target.has_several_maths
+        self._unmeasured = target.with_core(None)
         self._chosen: dict[object, Choice] = {}
         self._modelled: dict[object, Schedule] = {}
         self._traffic: dict[object, Traffic] = {}
@@ -88,10 +92,14 @@ class DeviceCompiler:
 
     def subject(self, call: Call) -> Subject:
         """The subject of a call on this device: one object for each kernel and layout pattern, and for each policy
-        where that says how products are multiplied.
+        where that says how products are multiplied. Under a fixed order of sums it knows nothing of what was measured
+        of the machine's cores, which may not decide such an order.
         """
-        policy = current_policy() if self._has_maths else FAST
-        return subject_of(call.item, call.shaped.pattern, self, self.target, policy)
+        policy, target = current_policy(), self.target
+        if not self._has_maths:
+            blind = policy.fixed_order and target.core is not None
+            policy, target = (FIXED, self._unmeasured) if blind else (FAST, target)
+        return subject_of(call.item, call.shaped.pattern, self, target, policy)
 
     def over_constants(self, call: Call) -> Call:
         """The call over packed copies of the constants that its family has packed for this device."""
@@ -140,7 +148,7 @@ class DeviceCompiler:
         """
         if not (buckets or subject.pins):
             # Reductions in chunks are not tuned: their space has one kernel for all, which leaves most of a GPU idle.
-            schedule = proposed(call, subject, self.target)
+            schedule = proposed(call, subject, subject.target)
             if schedule is not None:
                 return ChosenSchedule(schedule, "model")
         if self.tuned is not None and not (buckets or unaligned):

@@ -51,7 +51,7 @@ class CompilerBackend:
     def archs(self) -> tuple[str, ...]:
         """The CPU, as LLVM names it, and the GPUs."""
         gpus = [detect_gpu(number) for number in range(torch.cuda.device_count())]
-        return (compilers.kernel_compiler().target.arch, *(arch_of(gpu) for gpu in gpus))
+        return (detect().arch, *(arch_of(gpu) for gpu in gpus))
 
     def subject(self, op: object, shapes: object, dtype: object, device: object = None) -> TuningProblem:
         """The heaviest kernel of `op` applied to operands of these shapes, on torch's default device unless one is
@@ -74,7 +74,7 @@ class CompilerBackend:
 
 def _absence(compiler: DeviceCompiler) -> str:
     """Why what a CPU's compiler makes cannot run here; empty where it can."""
-    return "" if compiler.target == detect() else f"this machine is no {compiler.target.name}"
+    return "" if compiler.target.with_core(None) == detect() else f"this machine is no {compiler.target.name}"
 
 
 def _compiler_for(named: object) -> tuple[DeviceCompiler, str]:
