@@ -26,7 +26,7 @@ from tessera.profiling.recording.tracks import Service
 from tessera.profiling.ring.layout import RECORD_FIELDS
 from tessera.profiling.sampling.samples import annotated
 from tessera.profiling.trace import records
-from tessera.profiling.trace.schema import TRACE_CAPABILITIES, Record
+from tessera.profiling.trace.schema import NO_COLLECTIVE, TRACE_CAPABILITIES, Record
 from tessera.profiling.trace.table import COLUMNS, Trace, complete, given
 
 _PLACE: Final = {name: place for place, name in enumerate(RECORD_FIELDS)}
@@ -44,6 +44,8 @@ def trace_of(recording: Recording) -> Trace:
     ]
     held = {*events.columns, *constant}
     reasons = {**TRACE_CAPABILITIES, **recording.capability}
+    if (events["kind"] == "collective").any():  # that none ran is then not why
+        reasons = {name: why.removeprefix(f"{NO_COLLECTIVE}, or ") for name, why in reasons.items()}
     absent = {name: reasons[name] for name in COLUMNS if name in reasons and name not in held}
     return Trace(complete(events.lazy().with_columns(filled), held), recording.metadata(), absent)
 

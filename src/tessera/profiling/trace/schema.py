@@ -67,15 +67,15 @@ CAPABILITIES: Final[dict[str, str]] = {
 """Why each portable counter is null in a record made on a CPU."""
 
 _NO_COPY: Final = "no copy ran while this was recorded; those of tessera.memcpy are recorded"
-_NO_COLLECTIVE: Final = "no collective ran while this was recorded; those of op.all_reduce and of meshes are recorded"
-_OF_TRACES: Final = {NOT_A_COPY: _NO_COPY, NOT_COLLECTIVE: _NO_COLLECTIVE}
+NO_COLLECTIVE: Final = "no collective ran while this was recorded; those of op.all_reduce and of meshes are recorded"
+_OF_TRACES: Final = {NOT_A_COPY: _NO_COPY, NOT_COLLECTIVE: NO_COLLECTIVE}
 TRACE_CAPABILITIES: Final = {name: _OF_TRACES.get(why, why) for name, why in CAPABILITIES.items()} | {
-    "collective_algorithm": f"{_NO_COLLECTIVE}, or {UNTOLD_ALGORITHM}",
-    "collective_axis": f"{_NO_COLLECTIVE}, or {UNTOLD_AXIS}",
-    "collective_transport": f"{_NO_COLLECTIVE}, or {UNTOLD_ALGORITHM}",
-    "collective_wire_bytes": f"{_NO_COLLECTIVE}, or {UNTOLD_ALGORITHM}",
-    "collective_wait_us": f"{_NO_COLLECTIVE}, or {UNTOLD_ARRIVAL}",
-    "collective_transfer_us": f"{_NO_COLLECTIVE}, or {UNTOLD_ARRIVAL}",
+    "collective_algorithm": f"{NO_COLLECTIVE}, or {UNTOLD_ALGORITHM}",
+    "collective_axis": f"{NO_COLLECTIVE}, or {UNTOLD_AXIS}",
+    "collective_transport": f"{NO_COLLECTIVE}, or {UNTOLD_ALGORITHM}",
+    "collective_wire_bytes": f"{NO_COLLECTIVE}, or {UNTOLD_ALGORITHM}",
+    "collective_wait_us": f"{NO_COLLECTIVE}, or {UNTOLD_ARRIVAL}",
+    "collective_transfer_us": f"{NO_COLLECTIVE}, or {UNTOLD_ARRIVAL}",
 }
 """Why each is null in all records of a trace made on a CPU."""
 

@@ -73,7 +73,7 @@ function intervalsOf(rows, places) {
   svg.append(drawing('line', { class: 'roof', x1: x(1), x2: x(1), y1: 0, y2: height - 20 }));
   for (const tick of ticksOf(reach)) {
     if (tick !== 1) svg.append(drawing('line', { class: 'axis', x1: x(tick), x2: x(tick), y1: 0, y2: height - 20 }));
-    svg.append(drawing('text', { x: x(tick), y: height - 4, 'text-anchor': 'middle' }, String(tick)));
+    svg.append(drawing('text', { x: x(tick), y: height - 4, 'text-anchor': 'middle' }, tick >= 1000 ? real(tick) : String(tick)));
   }
   rows.forEach((row, index) => {
     const [ratio, low, high, verdict] = ['ratio', 'low', 'high', 'verdict'].map((name) => row[places[name]]);

@@ -94,7 +94,7 @@ export async function flamePage(box, { run }) {
     view.node = node;
     about.textContent = `${view.tree.told}; click or Enter zooms, the top bar zooms out`;
     const bars = [];
-    const wide = Math.max(box.clientWidth - 36, WIDTH);
+    const wide = Math.max((box.clientWidth || document.documentElement.clientWidth) - 36, WIDTH);
     place(node, 0, wide, 0, bars, view.order === 'first begun' ? (a, b) => a.first - b.first : (a, b) => b.total - a.total);
     const height = (1 + Math.max(...bars.map((bar) => bar.depth))) * ROW + 4;
     const svg = drawing('svg', { width: wide, height, role: 'group', 'aria-label': 'flame graph' });

@@ -9,7 +9,7 @@ const AROUND = 12;
 /** A table (`title`, `columns`, `rows`, `notes`, `missing` of tables.py). `onRow(row)` is called for a row that is chosen. */
 export function tableOf(found, { sort = null, filter = true, onRow = null } = {}) {
   const box = element('section', {});
-  const scroll = element('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': found.title });
+  const scroll = element('div', { class: 'scroll rows', tabindex: 0, role: 'region', 'aria-label': found.title });
   const body = element('tbody', {});
   const view = { rows: found.rows, by: sort, up: false, text: '' };
   const heads = found.columns.map((column, place) => headOf(column, () => ordered(place)));
@@ -63,7 +63,7 @@ export function tableOf(found, { sort = null, filter = true, onRow = null } = {}
   if (found.rows.length) box.append(scroll);
   else box.append(note(`${found.title}: no rows`));
   for (const each of found.notes) box.append(note(each));
-  for (const [why, names] of Object.entries(found.missing)) box.append(note(`${names.join(', ')}: not measured: ${why}`));
+  for (const [why, names] of Object.entries(found.missing)) box.append(note(`${names.map(spelt).join(', ')}: not measured: ${why}`));
   refresh();
   return box;
 }

@@ -17,11 +17,14 @@ from hypothesis import strategies as st
 from tessera import profile
 from tessera.profiling.recording import instrumentation
 from tessera.profiling.recording.attribution import region_codes
+from tessera.profiling.recording.events import RecordedEvent
 from tessera.profiling.recording.recording import Recording
 from tessera.profiling.recording.regions import Presence
 from tessera.profiling.recording.totals import distinct
 from tessera.profiling.ring.layout import RECORD_FIELDS, RECORD_WORDS
 from tessera.profiling.ring.recorder import Drained
+from tessera.profiling.trace import conversion
+from tessera.profiling.trace.schema import UNTOLD_AXIS
 from tessera.profiling.trace.table import COLUMNS
 from tests.unit.profiling.support import run, two_step_plan
 
@@ -137,3 +140,12 @@ def test_regions_are_those_that_threads_were_seen_in_last(
     for (thread, instant), code in zip(asked, codes, strict=True):
         names_so_far = [each.name for each in presences if each.thread == thread and each.instant_ns <= instant]
         assert names[code] == (names_so_far[-1] if names_so_far else None)
+
+
+def test_why_a_collective_lacks_something_is_not_that_none_ran() -> None:
+    recording = Recording()
+    assert "no collective ran" in conversion.trace_of(recording).capability["collective_axis"]
+    recording.events.append(RecordedEvent("collective", "all_reduce", 5, 9, 1, {"collective_type": "all_reduce"}))
+    told = conversion.trace_of(recording).capability
+    assert told["collective_axis"] == UNTOLD_AXIS
+    assert "collective_type" not in told
