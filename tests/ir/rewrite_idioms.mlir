@@ -46,7 +46,7 @@ func.func @capped(%q: tensor<?x?xf32>, %k: tensor<?x?xf32>, %v: tensor<?x?xf32>,
 }
 // CHECK-LABEL: func.func @capped
 // CHECK-NOT: softmax
-// CHECK: "tessera.graph.scored_attention"(%q, %k, %v, {{%.*}}, %c, %b)
+// CHECK: "tessera.graph.scored_attention"(%q, %k, %v, {{%.*}}, %b, %c)
 // CHECK-NOT: softmax
 
 // A score that is wanted itself has to be made.
