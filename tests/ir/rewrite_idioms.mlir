@@ -32,6 +32,34 @@ func.func @masked(%q: tensor<?x?xbf16>, %k: tensor<?x?xbf16>, %v: tensor<?x?xbf1
 // CHECK-DAG: [[Q:%.*]] = "tessera.graph.mul"(%q, %c)
 // CHECK: "tessera.graph.flash_attention"([[Q]], [[K]], %v, {{%.*}}, %m) {causal = false
 
+// What else is done to scores, element by element, becomes steps: here c * tanh(q k^T / c), and a bias for each key.
+func.func @capped(%q: tensor<?x?xf32>, %k: tensor<?x?xf32>, %v: tensor<?x?xf32>, %c: tensor<f32>, %b: tensor<?xf32>)
+    -> tensor<?x?xf32> {
+  %0 = "tessera.graph.matmul"(%q, %k) {transpose_b = true} : (tensor<?x?xf32>, tensor<?x?xf32>) -> tensor<?x?xf32>
+  %1 = "tessera.graph.div"(%0, %c) : (tensor<?x?xf32>, tensor<f32>) -> tensor<?x?xf32>
+  %2 = "tessera.graph.tanh"(%1) : (tensor<?x?xf32>) -> tensor<?x?xf32>
+  %3 = "tessera.graph.mul"(%2, %c) : (tensor<?x?xf32>, tensor<f32>) -> tensor<?x?xf32>
+  %4 = "tessera.graph.add"(%3, %b) : (tensor<?x?xf32>, tensor<?xf32>) -> tensor<?x?xf32>
+  %5 = "tessera.graph.softmax"(%4) {axis = 1} : (tensor<?x?xf32>) -> tensor<?x?xf32>
+  %6 = "tessera.graph.matmul"(%5, %v) : (tensor<?x?xf32>, tensor<?x?xf32>) -> tensor<?x?xf32>
+  func.return %6 : tensor<?x?xf32>
+}
+// CHECK-LABEL: func.func @capped
+// CHECK-NOT: softmax
+// CHECK: "tessera.graph.scored_attention"(%q, %k, %v, {{%.*}}, %b, %c)
+// CHECK-NOT: softmax
+
+// A score that is wanted itself has to be made.
+func.func @shown(%q: tensor<?x?xf32>, %k: tensor<?x?xf32>, %v: tensor<?x?xf32>) -> (tensor<?x?xf32>, tensor<?x?xf32>) {
+  %0 = "tessera.graph.matmul"(%q, %k) {transpose_b = true} : (tensor<?x?xf32>, tensor<?x?xf32>) -> tensor<?x?xf32>
+  %1 = "tessera.graph.tanh"(%0) : (tensor<?x?xf32>) -> tensor<?x?xf32>
+  %2 = "tessera.graph.softmax"(%1) {axis = 1} : (tensor<?x?xf32>) -> tensor<?x?xf32>
+  %3 = "tessera.graph.matmul"(%2, %v) : (tensor<?x?xf32>, tensor<?x?xf32>) -> tensor<?x?xf32>
+  func.return %1, %3 : tensor<?x?xf32>, tensor<?x?xf32>
+}
+// CHECK-LABEL: func.func @shown
+// CHECK-NOT: attention
+
 // Weights that are wanted themselves have to be made; so does a softmax along another axis.
 func.func @wanted(%q: tensor<?x?xf32>, %k: tensor<?x?xf32>, %v: tensor<?x?xf32>) -> (tensor<?x?xf32>, tensor<?x?xf32>) {
   %0 = "tessera.graph.matmul"(%q, %k) {transpose_b = true} : (tensor<?x?xf32>, tensor<?x?xf32>) -> tensor<?x?xf32>

@@ -25,6 +25,7 @@ _FLOAT: Mapping[str, Callable[..., Operation]] = {
     "mul": arith.MulfOp,
     "div": arith.DivfOp,
     "neg": arith.NegfOp,
+    "fma": math_dialect.FmaOp,
     "maximum": arith.MaximumfOp,
     "minimum": arith.MinimumfOp,
     "abs": math_dialect.AbsFOp,
