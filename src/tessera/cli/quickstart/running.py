@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -53,6 +55,8 @@ class QuickstartRow:
 
 def run(folder: Path, budget_s: float) -> bool:
     """Runs all of it, and writes the files into a folder; whether all results are what their references say."""
+    # Each search would take a Ctrl-C for itself, and the next one would begin.
+    signal.signal(signal.SIGINT, _stop)
     console = Console(width=None if sys.stdout.isatty() else 110)
     begin = time.perf_counter()
     check_folder(folder)
@@ -81,6 +85,10 @@ def run(folder: Path, budget_s: float) -> bool:
         console.print(f"wrote {path}: {meaning}", highlight=False)
     console.print(f"took {time.perf_counter() - begin:.0f} s", highlight=False)
     return is_right and all(result.right for result in results)
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def check_folder(folder: Path) -> None:
