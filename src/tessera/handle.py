@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeAlias
 
 import numpy
 import torch
@@ -61,6 +61,9 @@ class Tensor(OperatorMethods):
     """
 
     __slots__ = ()
+
+    unpickler: ClassVar[Callable[..., Tensor]]
+    """What pickles call, given by `doors/protocols/pickling.py`."""
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
@@ -353,15 +356,14 @@ class Tensor(OperatorMethods):
         return self._values().clone().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        if is_cpu_memory(self._device):
-            return _DLPACK_CPU, 0
-        return _DLPACK_CUDA, self.device.index
+        # kDLCPU and kDLCUDA of dlpack.h.
+        return (1, 0) if is_cpu_memory(self._device) else (2, self.device.index)
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = self._values()
         # torch pickles no 8-bit floats outside of files of its own.
         stored = values.view(torch.uint8) if self.dtype in _FLOAT8 else values
-        return _from_pickle, (stored, self._device, values.dtype)
+        return type(self).unpickler, (stored, self._device, values.dtype)
 
     def __copy__(self) -> Tensor:
         return Tensor(self.state)
@@ -387,12 +389,11 @@ use_node_class(Tensor)
 
 _FLOAT8: Final = (fp8_e4m3, fp8_e5m2)
 _NOT_IN_NUMPY: Final = (bf16, *_FLOAT8)
-_DLPACK_CPU: Final = 1
-_DLPACK_CUDA: Final = 2
 _DEVICES: Final = (CPU, INTERPRETER, "cuda", "mps", "meta", "xpu")
 
 
-def _from_pickle(values: torch.Tensor, device: str = CPU, dtype: torch.dtype | None = None) -> Tensor:
+def restored(values: torch.Tensor, device: str = CPU, dtype: torch.dtype | None = None) -> Tensor:
+    """The tensor of pickled values; see `Tensor.unpickler`."""
     leaf = from_torch(values if dtype is None else values.view(dtype))
     tensor: Tensor = leaf_node(on_device(leaf, device) if device == INTERPRETER else leaf)
     return tensor

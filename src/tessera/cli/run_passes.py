@@ -13,7 +13,7 @@ from xdsl.rewriter import Rewriter
 from tessera import target as targets
 from tessera.backend.contract import Kind
 from tessera.backend.registry import cpu_backend, gpu_backend
-from tessera.cli.commands.opt import Emission
+from tessera.cli.emission import Emission
 from tessera.errors import ArgumentError
 from tessera.ir.parsing import SourceMap, parse_with_source, print_module
 from tessera.ir.passes import IR_PASSES, Pass, PassPipeline, pass_class

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tessera import target as targets
-
-
-class Emission(StrEnum):
-    """What is written at the end: the IR, what the CPU backend makes of it, or Triton's source."""
-
-    IR = "ir"
-    LLVM = "llvm"
-    ASM = "asm"
-    OBJECT = "object"
-    TRITON = "triton"
+from tessera.cli.emission import Emission
 
 
 def opt(

@@ -12,8 +12,7 @@ import torch
 from tessera.compiler.trace.arguments import key_of, parts_of
 from tessera.compiler.trace.parameters import LEFT_OUT, Fixed, Parameters, Static
 from tessera.compiler.trace.traces import Key
-from tessera.doors.protocols import methods as _methods  # noqa: F401 - gives results their methods
-from tessera.doors.protocols import numpy_functions as _numpy_functions  # noqa: F401 - and NumPy's protocols
+from tessera.doors.protocols import pickling as _pickling  # noqa: F401 - gives results methods and protocols
 from tessera.dtypes import dtype_of
 from tessera.errors import ArtefactError, UnsupportedTargetError
 from tessera.handle import Tensor

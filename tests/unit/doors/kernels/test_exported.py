@@ -115,16 +115,18 @@ def test_files_of_kernels_and_of_programs_are_told_apart(path: Path, tmp_path: P
 
 SCRIPT = """
 import pickle, sys
-import numpy
-layer = pickle.loads(bytes.fromhex(sys.argv[1]))
-print(layer(numpy.ones((3, 4), "f4")).numpy().sum())
+layer, x = pickle.loads(bytes.fromhex(sys.argv[1]))
+assert x.abs().shape == (3, 4)
+print(layer(x).numpy().sum())
 print(sorted({"llvmlite", "xdsl"} & set(sys.modules)))
 """
 
 
 def test_another_process_runs_it_without_a_compiler(path: Path, tmp_path: Path) -> None:
-    """It gets the kernel as a pickle, which names the file, and has neither the function nor a cache."""
-    pickled = pickle.dumps(tessera.load_kernel(path)).hex()
+    """It gets the kernel as a pickle, which names the file, and has neither the function nor a cache. A tensor beside
+    it is a whole one there, though the process imports nothing of Tessera itself.
+    """
+    pickled = pickle.dumps((tessera.load_kernel(path), op.ones((3, 4)))).hex()
     done = subprocess.run(
         [sys.executable, "-P", "-c", SCRIPT, pickled],
         env={**os.environ, "TESSERA_CACHE_DIR": str(tmp_path)},
