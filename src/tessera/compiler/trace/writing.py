@@ -64,12 +64,14 @@ class _Variant:
     def plain(self) -> Plain:
         arguments = [_plain_argument(part) for part in self._key]
         made = [node for node in self._traced.over(self._holders) if node.is_pending]
-        plan, leaves = None, ()
+        plan: BoundPlan | None = None
+        leaves: Sequence[Leaf] = ()
         if made:
             structure, leaves = made[0].state if len(made) == 1 else joined(made)
-            plan = plan_over(structure, {})
-            if not isinstance(plan, BoundPlan):
+            bound = plan_over(structure, {})
+            if not isinstance(bound, BoundPlan):
                 raise ArtefactError("no file holds a plan of a mesh or of a GPU")
+            plan = bound
         return {
             "arguments": arguments,
             "numbers": [(index, dtype.name) for index, dtype in self._traced.numbers],
