@@ -17,6 +17,7 @@ from bench.gpu.cases import Place
 from bench.gpu.running import WrongResultError, run
 from bench.gpu.suites import SUITES
 from bench.gpu.timing import CudaTimer
+from tessera.errors import DeviceFaultError, MemoryLimitError
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -35,7 +36,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Measures, prints and writes after every case, so that a run that is cut short keeps what it has.
 
-    Returns the exit code: 1 without a GPU and where a result was wrong, 0 otherwise, also when a goal was missed.
+    Returns the exit code: 1 without a GPU, where a result was wrong, where memory did not suffice and where the GPU was
+    lost, which ends the run; 0 otherwise, also when a goal was missed.
     """
     options = parse(arguments)
     if not torch.cuda.is_available():
@@ -52,6 +54,12 @@ def main(arguments: Sequence[str]) -> int:
             except WrongResultError as problem:
                 print(f"WRONG: {problem}", file=sys.stderr, flush=True)
                 wrong += 1
+            except (MemoryLimitError, torch.OutOfMemoryError) as problem:
+                print(f"not measured: {case.label}: {problem}", file=sys.stderr, flush=True)
+                wrong += 1
+            except DeviceFaultError as problem:
+                print(f"LOST at {case.label}: {problem}", file=sys.stderr, flush=True)
+                return 1
             write(found, options)
     return 1 if wrong else 0
 

@@ -11,7 +11,7 @@ import tessera
 from bench.gpu.cases import Case, Made, Ours, Place
 from bench.gpu.results import OURS, Found, found
 from bench.gpu.timing import Cache, Call, Timer, fastest, interleaved
-from tessera.errors import ScheduleError, TesseraError, TuneSpaceEmptyError
+from tessera.errors import DeviceFaultError, MemoryLimitError, ScheduleError, TesseraError, TuneSpaceEmptyError
 
 
 class WrongResultError(Exception):
@@ -19,7 +19,9 @@ class WrongResultError(Exception):
 
 
 def run(case: Case, place: Place, timer: Timer) -> Iterator[Found]:
-    """The case with a cold and with a warm L2. Raises WrongResultError for a wrong result of ours."""
+    """The case with a cold and with a warm L2. Raises WrongResultError for a wrong result of ours,
+    DeviceFaultError where the GPU was lost, and MemoryLimitError.
+    """
     made = case.make(place)
     calls, missing, error, schedule = _ours(case, made, place, timer)
     for name, build in made.peers.items():
@@ -47,6 +49,8 @@ def _ours(
             errors[schedule] = relative_error(_into_poison(build(), place), reference)
         except (ScheduleError, TuneSpaceEmptyError):
             continue  # not legal for this shape
+        except (DeviceFaultError, MemoryLimitError):
+            raise
         except TesseraError as problem:
             reasons.append(f"{schedule}: {problem.code}: {problem.message}")
             continue

@@ -118,6 +118,12 @@ class Settings:
         default=True,
         metadata=_variable("TESSERA_TUNE_SHIPPED", _switch, "whether winners that come with the package are used"),
     )
+    core_facts: bool = field(
+        default=True,
+        metadata=_variable(
+            "TESSERA_CORE_FACTS", _switch, "whether schedules heed what was measured of this CPU's cores (once, 0.2 s)"
+        ),
+    )
     cuda_graphs: str = field(
         default="auto",
         metadata=_variable(
@@ -211,6 +217,13 @@ class Settings:
         `objects_dir` is. It need not exist yet.
         """
         return own_folder((self.cache_dir or _home()) / "triton")
+
+    @property
+    def cuda_tile_dir(self) -> Path:
+        """Programs of CUDA Tile IR and what they compile to: TESSERA_CACHE_DIR/cuda_tile, else
+        $HOME/.tessera/cuda_tile; chosen as `objects_dir` is. It need not exist yet.
+        """
+        return own_folder((self.cache_dir or _home()) / "cuda_tile")
 
     def variables(self) -> list[tuple[str, Any, str]]:
         """(environment variable, value in force, meaning) of every setting."""

@@ -20,8 +20,10 @@ from tools.site.sources import MADE
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGE = ROOT / "src" / "tessera"
-FOREIGN = {"train.py", "script.py", "cli/commands/NAME.py", "gpu_launch.md", "gpu.md", "gpu_tuning.md"}
-"""Files of the reader's, and those that `bench/gpu.sh` writes."""
+GPU_FILES = {"gpu_launch.md", "gpu_matmul.md", "gpu_tuning.md", "gpu_correctness_steps.md"}
+"""What `bench/gpu.sh` writes."""
+FOREIGN = {"train.py", "script.py", "cli/commands/NAME.py", *GPU_FILES}
+"""Files of the reader's, and those."""
 BUILT = {"build/site", "dist/"}
 """Folders that `make` makes."""
 NOT_OURS = {"graph.library", "schedule.kernel", "schedule.tile"}

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch see
 )
 def test_printed_kernels_compute_what_torch_does(name: str, least: int) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), *sys.path])}
-    program = ROOT / "tests" / "unit" / "triton" / name
+    program = ROOT / "tests" / "unit" / "backend" / "triton" / name
     done = subprocess.run([sys.executable, str(program), "cuda"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     errors = json.loads(done.stdout)

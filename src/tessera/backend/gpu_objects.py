@@ -74,7 +74,9 @@ class LaunchFacts:
     `scratch_bytes` of device memory for each program, aligned to `scratch_alignment` bytes (device-side descriptors
     are built there); `profile_scratch_bytes` likewise, for instrumented kernels; `clusters` thread blocks a program;
     `cooperative` and `dependent` (programmatic dependent launch) are flags of the launch. `tensor_maps` has an entry
-    for each descriptor parameter that is passed as a `CUtensorMap`: for all of them, or for none.
+    for each descriptor parameter that is passed as a `CUtensorMap`: for all of them, or for none. With
+    `scratch_parameters` the machine code takes two addresses behind the kernel's own parameters, of both scratch
+    memories, as Triton's does.
     """
 
     scratch_bytes: int = 0
@@ -85,6 +87,7 @@ class LaunchFacts:
     cooperative: bool = False
     dependent: bool = False
     tensor_maps: tuple[TensorMapFacts, ...] = ()
+    scratch_parameters: bool = True
 
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> LaunchFacts:
@@ -103,10 +106,10 @@ class StaticFacts:
     """A compiled kernel: `registers` and `spill_bytes` a thread (stores and loads), `shared_bytes` a block, `warps` and
     `stages` as compiled, columns of Blackwell's tensor memory, the number of `instructions` that matter and of
     `operations` of Triton's GPU dialects that say what became of a schedule, how it is launched, and where the printed
-    `source` lies. `image_sha256` is the digest of its machine code.
+    `source` lies. `image_sha256` is the digest of its machine code, `remarks` what the compiler says of how it made it.
     """
 
-    triton: str
+    compiler: str
     registers: int
     spill_bytes: int
     shared_bytes: int
@@ -118,6 +121,7 @@ class StaticFacts:
     launch: LaunchFacts
     image_sha256: str
     source: str
+    remarks: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -134,8 +138,8 @@ class StaticFacts:
 class GpuKernelObject:
     """A kernel compiled for GPUs of one architecture, which can be kept, sent to another process and loaded there.
 
-    `image` is machine code (an ELF file: cubin or hsaco) with the function `entry`; `source` the Triton source that it
-    was made from, `triton` the version that made it. A program has `threads` threads and `shared_bytes` of dynamic
+    `image` is machine code (an ELF file: cubin or hsaco) with the function `entry`; `source` the text that it was made
+    from, `compiler` the name and version of what made it. A program has `threads` threads and `shared_bytes` of dynamic
     shared memory. `registers` and `spill_bytes` are a thread's.
     """
 
@@ -147,7 +151,7 @@ class GpuKernelObject:
     shared_bytes: int
     parameters: tuple[GpuParameter, ...]
     launch: LaunchFacts
-    triton: str
+    compiler: str
     registers: int
     spill_bytes: int
 

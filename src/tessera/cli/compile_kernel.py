@@ -33,6 +33,7 @@ def compile_and_print(
     *,
     explain: bool,
     source: bool,
+    backend: str = "",
 ) -> None:
     """Compiles and prints; arguments are those of the command. Raises the CompileError of the first kernel that does
     not compile after all are printed.
@@ -44,7 +45,7 @@ def compile_and_print(
     rounded = dtype_of(dtype) is tf32
     with numerics.policy("fast", tf32=rounded):
         kernels = gpu_kernels(
-            function, sizes[0] if len(sizes) == 1 else sizes, fp32 if rounded else dtype, gpu, pins, candidates
+            function, sizes[0] if len(sizes) == 1 else sizes, fp32 if rounded else dtype, gpu, pins, candidates, backend
         )
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for kernel in kernels:
@@ -120,6 +121,7 @@ def _rows(kernel: GpuKernel, gpu: Target) -> list[tuple[str, str]]:
             "instructions",
             ", ".join(f"{name} x {count}" for name, count in facts.instructions.items()) or "none of note",
         ),
-        ("compiled by", f"Triton {facts.triton}"),
+        *(("remark", remark) for remark in facts.remarks),
+        ("compiled by", facts.compiler),
         ("source", facts.source),
     ]

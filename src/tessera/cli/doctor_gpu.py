@@ -10,6 +10,7 @@ from typing import Literal
 
 import torch
 
+from tessera.backend.cuda_tile.compilation import assembler
 from tessera.errors import UnsupportedTargetError
 from tessera.system.distribution import installing
 from tessera.target import Target, detect_gpu
@@ -37,6 +38,8 @@ def gpus() -> Iterator[Diagnosis]:
         yield _why_none()
         return
     yield _toolchain()
+    if torch.version.cuda is not None:
+        yield cuda_tile(driver_version())
     for index in range(torch.cuda.device_count()):
         yield from _device(index)
 
@@ -65,6 +68,23 @@ def _toolchain() -> Diagnosis:
         return Diagnosis(
             "GPU software", "absent", f"{found}; Triton is not installed, which compiles kernels", installing("triton")
         )
+
+
+def cuda_tile(driver: str) -> Diagnosis:
+    """Whether kernels of the backend "cuda_tile" are compiled here, and launched by a driver of this version."""
+    oldest = assembler.OLDEST_DRIVER[0]
+    try:
+        found = assembler.version()
+    except UnsupportedTargetError as error:
+        return Diagnosis("CUDA Tile", "absent", error.message, error.hints[0])
+    if driver and int(driver.partition(".")[0]) < oldest:
+        return Diagnosis(
+            "CUDA Tile",
+            "absent",
+            f"{found}; driver {driver} launches none of its kernels",
+            f"a driver r{oldest} or newer",
+        )
+    return Diagnosis("CUDA Tile", "ok", f"{found}, for the backend 'cuda_tile'")
 
 
 def _device(index: int) -> Iterator[Diagnosis]:

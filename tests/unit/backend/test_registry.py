@@ -50,13 +50,21 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[CpuBackend]:
     monkeypatch.setattr(tessera.backend, "__path__", path)
     found: CpuBackend = backend_of("toy")
     yield found
-    registry._found.pop("toy")
+    registry._found.pop(("toy", ""))
 
 
-def test_every_folder_has_a_backend_of_a_device_of_its_own() -> None:
-    assert [each.device for each in backends()] == ["interpreter", "cpu", "cuda"]
+def test_every_folder_has_a_backend() -> None:
+    assert [each.device for each in backends()] == ["cuda", "interpreter", "cpu", "cuda"]
     assert backend_of("cuda:1") is gpu_backend() is gpu_backend("cuda:0")
     assert cpu_backend() is backend_of("cpu")
+
+
+def test_a_device_of_several_backends_has_a_default_one_and_others_by_name() -> None:
+    assert registry.backend_names("cuda:0") == ["triton", "cuda_tile"]
+    assert gpu_backend() is gpu_backend(name="triton")
+    assert gpu_backend(name="cuda_tile") is not gpu_backend()
+    with pytest.raises(DeviceError, match="cuda has no backend 'none'"):
+        gpu_backend(name="none")
 
 
 def test_a_device_without_a_backend_is_refused() -> None:

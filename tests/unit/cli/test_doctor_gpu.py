@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tessera import settings, target
+from tessera.backend.cuda_tile.compilation import assembler
 from tessera.backend.triton import ceilings
 from tessera.cli import doctor_gpu
 from tessera.cli.commands.doctor import doctor
@@ -28,7 +29,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, *devices: Properties) -> None:
 def test_a_device_its_facts_and_where_its_ceilings_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, H200)
     with settings.override(cache_dir=tmp_path):
-        software, device, peaks = doctor_gpu.gpus()
+        software, _, device, peaks = doctor_gpu.gpus()
     assert software.found.startswith("driver 570.172.08, torch with CUDA 12.8")
     assert (device.subject, device.state) == ("cuda:0", "ok")
     assert "NVIDIA H200, sm_90, 139.8 GiB, 132 multiprocessors; known as H200-SXM5-141GB" in device.found
@@ -50,14 +51,14 @@ def test_measured_ceilings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     with settings.override(cache_dir=tmp_path):
         store_ceilings(gpu, found)
-        _, _, peaks = doctor_gpu.gpus()
+        _, _, _, peaks = doctor_gpu.gpus()
     assert peaks.state == "ok"
     assert peaks.found == "measured 2026-01-01T00:00:00+00:00, 780 TFLOP/s in bf16, copies 4.3 TB/s"
 
 
 def test_a_device_too_old_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, Properties(name="Tesla T4", major=7, minor=5))
-    _, device = doctor_gpu.gpus()
+    _, _, device = doctor_gpu.gpus()
     assert device.state == "absent"
     assert "compute capability 7.5" in device.found
 
@@ -76,3 +77,28 @@ def test_measuring_asks_every_device_once(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("tessera.cli.examination.examine", lambda environment: [])
     doctor(measure=True)
     assert asked == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("driver", "state", "said"),
+    [
+        ("570.172.08", "absent", "driver 570.172.08 launches none"),
+        ("580.65.06", "ok", "tileiras 13.4"),
+        ("", "ok", "13.4"),
+    ],
+)
+def test_kernels_of_cuda_tile_need_a_new_driver(
+    driver: str, state: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembler, "version", lambda: "tileiras 13.4")
+    found = doctor_gpu.cuda_tile(driver)
+    assert (found.subject, found.state) == ("CUDA Tile", state)
+    assert said in found.found
+    assert ("r580" in found.remedy) is (state == "absent")
+
+
+def test_without_its_compiler_cuda_tile_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembler, "PACKAGE", "no-such-package")
+    found = doctor_gpu.cuda_tile("580.65.06")
+    assert found.state == "absent"
+    assert "[cuda-tile]" in found.remedy

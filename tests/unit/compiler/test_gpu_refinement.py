@@ -23,7 +23,7 @@ from tessera.backend.triton import TritonBackend
 
 GPU = target.gpu("sm90")
 FACTS = StaticFacts(
-    triton="3.6.0",
+    compiler="Triton 3.6.0",
     registers=168,
     spill_bytes=0,
     shared_bytes=147456,

@@ -60,7 +60,7 @@ def _object(given: ModuleOp, target: Target, version: str, warp_size: int) -> Gp
         shared_bytes=0,
         parameters=gpu_parameters(printed),
         launch=LaunchFacts(),
-        triton=version,
+        compiler=f"Triton {version}",
         registers=0,
         spill_bytes=0,
     )

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from functools import cache as cache_once
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +35,7 @@ Name = Annotated[str, typer.Argument(help="A part of the operator's name, or the
 Shape = Annotated[str, typer.Option(help="The problem size, such as 1024x1024x64.")]
 DType = Annotated[str, typer.Option(help="The dtype of an operand, such as bf16.")]
 Arch = Annotated[str, typer.Option(help="The processor, such as znver4.")]
+Foreign = Annotated[bool, typer.Option("--foreign", help="Also list winners for processors that this machine lacks.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="The number of threads.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -53,11 +55,15 @@ def list_entries(
     dtype: DType = "",
     arch: Arch = "",
     threads: Threads = None,
+    foreign: Foreign = False,
     as_json: Json = False,
 ) -> None:
-    """List winners: what each is for, its schedule, its time, and in which layer it lies."""
+    """List winners: what each is for, its schedule, its time, and in which layer it lies. Those for processors that
+    this machine lacks are listed with --foreign, and where --arch names theirs.
+    """
     found = list(_found(_selection(name, shape, dtype, arch, threads)))
-    _print(as_json, [_record(each) for each in found], lambda: tables.entries(found))
+    here = found if foreign or arch else [each for each in found if each.entry.identity.arch in _archs()]
+    _print(as_json, [_record(each) for each in here], lambda: tables.entries(here, len(found) - len(here)))
 
 
 @cache.command()
@@ -219,6 +225,14 @@ def _selection(name: str, shape: str, dtype: str, arch: str, threads: int | None
     except ValueError:
         raise ArgumentError(f"--shape {shape} is no shape", hints=["write it as 1024x1024x64"]) from None
     return Selection(name, extents, dtype, arch, threads)
+
+
+@cache_once
+def _archs() -> tuple[str, ...]:
+    """The processors of this machine, as identities name them."""
+    from tessera.compiler.tune.tuning import CompilerBackend  # which loads torch
+
+    return CompilerBackend().archs
 
 
 def _found(wanted: Callable[[Entry], bool]) -> Iterator[Found]:

@@ -27,7 +27,10 @@ def compile(
         int, typer.Option(help="Schedules of the model that are compiled, to take the best one that does not spill.")
     ] = 3,
     explain: Annotated[bool, typer.Option("--explain", help="Also print why the model expects that time.")] = False,
-    source: Annotated[bool, typer.Option("--source", help="Also print the Triton source.")] = False,
+    source: Annotated[bool, typer.Option("--source", help="Also print the source.")] = False,
+    backend: Annotated[
+        str, typer.Option(help="What makes code: triton (the default), or cuda_tile for NVIDIA's GPUs.")
+    ] = "",
 ) -> None:
     """Compile an operator, or a kernel of a file, for a GPU that need not be there, and print its schedule and what the
     compiler reports: registers, spills, shared memory, occupancy and the instructions that matter. A schedule that
@@ -35,4 +38,6 @@ def compile(
     """
     from tessera.cli.compile_kernel import compile_and_print  # which loads torch: --help does not wait for it
 
-    compile_and_print(operator, shape, target, dtype, schedule, candidates, explain=explain, source=source)
+    compile_and_print(
+        operator, shape, target, dtype, schedule, candidates, explain=explain, source=source, backend=backend
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backend.contract import StaticFacts
+from tessera.backend.registry import gpu_backend
 from tessera.compiler.bind.arrays import Call
 from tessera.compiler.bind.launches import Choice
 from tessera.compiler.device.compiler import DeviceCompiler
@@ -36,17 +37,23 @@ class GpuKernel:
 
 
 def gpu_kernels(
-    op: object, shapes: object, dtype: object, target: Target, pins: Schedule | None = None, candidates: int = 0
+    op: object,
+    shapes: object,
+    dtype: object,
+    target: Target,
+    pins: Schedule | None = None,
+    candidates: int = 0,
+    backend: str = "",
 ) -> list[GpuKernel]:
     """The kernels that `op` applied to operands of these shapes takes on `target`, compiled without running any.
 
     `shapes` and `dtype` are those of `autotune`; `pins` are knobs that differ from the default schedules. Without pins
     so many `candidates` of the model are compiled for each kernel, and the best of those that do not spill is taken.
-    Raises what the operator raises for them, ScheduleError for pins that break a rule, and UnsupportedTargetError where
-    Triton is not installed.
+    `backend` names what makes code where a GPU has several. Raises what the operator raises for them, ScheduleError for
+    pins that break a rule, DeviceError for no such backend, and UnsupportedTargetError where it is not installed.
     """
     sites = gpu_sites(op, shapes, dtype, target, pins)
-    found = refined(sites, DeviceCompiler(target), 0 if pins else candidates)
+    found = refined(sites, DeviceCompiler(target, gpu_backend(name=backend)), 0 if pins else candidates)
     return [
         GpuKernel(
             name=each.site.name,
@@ -85,7 +92,7 @@ class _PinningCompiler(DeviceCompiler):
         if schedule is not None or not self.pins or self.pins.keys() - space.by_name.keys():
             return choice
         self._taken = True
-        return choice._replace(schedule=space.check(choice.schedule.replace(**self.pins)))
+        return choice._replace(schedule=space.check(choice.schedule.replace(**self.pins)), source="given")
 
     def require_taken(self) -> None:
         """Raises ScheduleError where no kernel had the pinned knobs."""

@@ -59,7 +59,7 @@ def refined(
 
 def resources(facts: StaticFacts) -> BlockResources:
     """What the model takes of a compiled kernel."""
-    source = f"Triton {facts.triton}"
+    source = facts.compiler
     return BlockResources(facts.registers, facts.spill_bytes, facts.shared_bytes, facts.warps, source)
 
 

@@ -87,9 +87,11 @@ class ParameterLayout:
         self.parameters = kernel.parameters
         self.count = sum(parameter.words for parameter in kernel.parameters)
         parts = _parts(kernel)
-        self.fields = _placed([*(part.kind for part in parts), "*scratch", "*profile"])
+        appended = ["*scratch", "*profile"] if kernel.launch.scratch_parameters else []
+        self.fields = _placed([*(part.kind for part in parts), *appended])
         values = [field for field in self.fields if field.kind != MAP]
-        self.nbytes = values[-1].offset + values[-1].size
+        self.nbytes = values[-1].offset + values[-1].size if values else 0
+        self._appended = bool(appended)
         self.maps = tuple(part.map for part in parts if part.map is not None)
         self._format = struct.Struct(_format(values))
         taken = [part.source for part in parts if part.map is None]
@@ -119,7 +121,8 @@ class ParameterLayout:
             values = arguments if self._order is None else self._ordered(self._order, arguments)
             if self._bits:
                 values = self._with_bits(values)
-            self._format.pack_into(memory, at, *values, scratch, 0)
+            appended = (scratch, 0) if self._appended else ()
+            self._format.pack_into(memory, at, *values, *appended)
         except (struct.error, IndexError, OverflowError) as error:
             raise self._refusal(arguments, str(error)) from error
 

@@ -6,6 +6,8 @@ Python that read what they are pointed to.
 from __future__ import annotations
 
 import ctypes
+import struct
+from collections import Counter
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, c_char_p, c_float, c_int, c_void_p
 from dataclasses import dataclass, field
@@ -19,6 +21,8 @@ from tessera.runtime.cuda import structures as cuda
 from tessera.runtime.cuda.driver import CudaDriver
 from tessera.runtime.cuda.libcuda import Libcuda
 from tessera.runtime.cuda.memory import DeviceBytes, out_of_memory
+from tessera.runtime.cuda.results import FAULTS
+from tests.unit.backend.triton import cubin
 
 CONTEXT = 0xC0DE
 OFFERED_SHARED = 232_448
@@ -28,6 +32,8 @@ _MADE = (
     *("cuGraphAddKernelNode_v2", "cuGraphInstantiateWithFlags"),
 )
 """Functions that write a fresh handle through their first argument."""
+_WITHOUT_CONTEXT = ("cuGetErrorName", "cuGetErrorString", "cuDriverGetVersion", "cuInit", "cuDeviceGet")
+"""Functions that a lost context does not stop."""
 
 
 @dataclass
@@ -45,7 +51,10 @@ class Launched:
 
 class FakeCuda:
     """`Libcuda(fake.resolve)` calls this driver. `sizes` are the sizes of a kernel's parameters, which the real driver
-    knows from the machine code. `results` has the codes that functions fail with, `missing` those that are not there.
+    knows from the machine code; so does this one of kernels whose code is a cubin. `results` has the codes that
+    functions fail with, `missing` those that are not there; `fail` chooses one call. A fault loses the context: every
+    later call that needs it fails with the same code. A kernel whose entry `bodies` names does what that function makes
+    of its grid and its parameters' bytes, where it is launched; others do nothing.
     """
 
     def __init__(self, sizes: Sequence[int] = (), version: int = 12_080) -> None:
@@ -53,6 +62,8 @@ class FakeCuda:
         self.version = version
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.results: dict[str, int] = {}
+        self.lost = 0
+        """The fault that has lost the context, 0 where it is there."""
         self.missing: set[str] = set()
         self.current = CONTEXT
         self.launched: list[Launched] = []
@@ -62,6 +73,11 @@ class FakeCuda:
         self.maps: list[dict[str, Any]] = []
         self.memory_types: dict[int, int] = {}
         self.problems: list[AssertionError] = []
+        self.bodies: dict[str, Callable[[tuple[int, int, int], list[bytes]], None]] = {}
+        self._entries: dict[int, str] = {}
+        self._failing: dict[tuple[str, int], int] = {}
+        self._images: dict[int, cubin.Cubin] = {}
+        self._sizes: dict[int, list[int]] = {}
         self._next = 0x1000
         self._kept: list[Any] = []
 
@@ -72,8 +88,9 @@ class FakeCuda:
 
         def call(*given: Any) -> int:
             self.calls.append((symbol, given))
-            if self.results.get(symbol):
-                return self.results[symbol]
+            failed = self._failure(symbol)
+            if failed:
+                return failed
             if symbol in _MADE:
                 self._next += 1
                 _write(given[0], c_void_p(self._next))
@@ -92,6 +109,24 @@ class FakeCuda:
     def names(self) -> list[str]:
         """The symbols called so far, in order."""
         return [name for name, _ in self.calls]
+
+    def counts(self) -> Counter[str]:
+        """How often each symbol was called so far."""
+        return Counter(self.names())
+
+    def fail(self, symbol: str, code: int, call: int = 1) -> None:
+        """Has call number `call` of a function, counted from now on, fail with `code`."""
+        self._failing[symbol, self.counts()[symbol] + call] = code
+
+    def _failure(self, symbol: str) -> int:
+        """The code that this call fails with, 0 where it succeeds."""
+        if self.lost and symbol not in _WITHOUT_CONTEXT:
+            return self.lost
+        chosen = self._failing.get((symbol, self.counts()[symbol]), 0) if self._failing else 0
+        code = chosen or self.results.get(symbol, 0)
+        if chosen in FAULTS:
+            self.lost = chosen
+        return code
 
     # -- bodies -------------------------------------------------------------------------------------------------------
 
@@ -127,6 +162,16 @@ class FakeCuda:
     def cuPointerGetAttribute(self, value: int, attribute: int, address: int) -> None:
         _write(value, c_int(self.memory_types.get(address, 0)))
 
+    def cuModuleLoadData(self, module: int, image: int) -> None:
+        if ctypes.string_at(image, 4) == b"\x7fELF":
+            self._images[c_void_p.from_address(module).value or 0] = cubin.read(_whole(image))
+
+    def cuModuleGetFunction(self, function: int, module: int, name: int) -> None:
+        image, made = self._images.get(module), c_void_p.from_address(function).value or 0
+        entry = self._entries[made] = ctypes.string_at(name).decode()
+        if image is not None:
+            self._sizes[made] = [size for _, size in image.parameters(entry).places]
+
     def cuLaunchKernelEx(self, config: int, function: int, parameters: int, extra: int | None) -> None:
         assert extra is None
         found = cuda.LaunchConfig.from_address(config)
@@ -137,11 +182,22 @@ class FakeCuda:
                 (found.gridDimX, found.gridDimY, found.gridDimZ),
                 (found.blockDimX, found.blockDimY, found.blockDimZ),
                 found.sharedMemBytes,
-                self._parameters(parameters),
+                self._parameters(function, parameters),
                 found.hStream or 0,
                 {attribute.id: bytes(attribute.value) for attribute in attributes},
             )
         )
+        self._run(self.launched[-1])
+
+    def cuGraphLaunch(self, executable: int, stream: int) -> None:
+        for node in self.order:  # of the graph made last
+            if node not in self.disabled:
+                self._run(self.nodes[node])
+
+    def _run(self, launched: Launched) -> None:
+        body = self.bodies.get(self._entries.get(launched.function, ""))
+        if body is not None:
+            body(launched.grid, launched.parameters)
 
     def cuGraphCreate(self, graph: int, flags: int) -> None:
         self.order = []  # of the graph made last
@@ -188,12 +244,25 @@ class FakeCuda:
             (found.gridDimX, found.gridDimY, found.gridDimZ),
             (found.blockDimX, found.blockDimY, found.blockDimZ),
             found.sharedMemBytes,
-            self._parameters(found.kernelParams),
+            self._parameters(found.func, found.kernelParams),
         )
 
-    def _parameters(self, pointers: int) -> list[bytes]:
-        addresses = (c_void_p * len(self.sizes)).from_address(pointers)
-        return [ctypes.string_at(address, size) for address, size in zip(addresses, self.sizes, strict=True)]
+    def _parameters(self, function: int, pointers: int) -> list[bytes]:
+        sizes = self._sizes.get(function, self.sizes)
+        addresses = (c_void_p * len(sizes)).from_address(pointers)
+        return [ctypes.string_at(address, size) for address, size in zip(addresses, sizes, strict=True)]
+
+
+def _whole(image: int) -> bytes:
+    """The bytes of an ELF file in memory; its table of sections comes last in what Triton and NVIDIA's tools write, or
+    its segments' behind it.
+    """
+    header = ctypes.string_at(image, 64)
+    segments, sections = struct.unpack_from("<QQ", header, 32)
+    segment_bytes, segment_count, section_bytes, section_count = struct.unpack_from("<HHHH", header, 54)
+    return ctypes.string_at(
+        image, max(segments + segment_bytes * segment_count, sections + section_bytes * section_count)
+    )
 
 
 def _write(address: int, value: Any) -> None:
@@ -254,7 +323,7 @@ def kernel(
         shared_bytes=shared,
         parameters=parameters,
         launch=launch or LaunchFacts(),
-        triton="3.6.0",
+        compiler="Triton 3.6.0",
         registers=32,
         spill_bytes=0,
     )

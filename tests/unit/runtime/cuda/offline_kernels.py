@@ -102,7 +102,7 @@ def compile_source(name: str, target: Target) -> GpuKernelObject:
         shared_bytes=answer["shared_bytes"],
         parameters=parameters,
         launch=LaunchFacts.from_json(answer["launch"]),
-        triton=answer["triton"],
+        compiler=answer["compiler"],
         registers=answer["registers"],
         spill_bytes=answer["spill_bytes"],
     )

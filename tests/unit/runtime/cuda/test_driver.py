@@ -178,6 +178,16 @@ def test_a_tensor_that_no_map_describes_is_refused(arguments: tuple[int, ...], w
     assert fake.launched == []
 
 
+def test_a_kernel_of_another_compiler_takes_its_own_parameters_alone() -> None:
+    fake = FakeCuda(SIZES[:2])
+    device = driver(fake)
+    loaded = device.load(kernel(POINTER, SIZE, threads=1, shared=0, launch=LaunchFacts(scratch_parameters=False)))
+    device.launch(loaded, (3, 1, 1), (0x1000, 33), stream=0)
+    (launched,) = fake.launched
+    assert (launched.block, launched.shared) == ((1, 1, 1), 0)
+    assert launched.parameters == [struct.pack("<Q", 0x1000), struct.pack("<i", 33)]
+
+
 def test_kernels_are_loaded_once() -> None:
     fake = FakeCuda(SIZES)
     device = driver(fake)

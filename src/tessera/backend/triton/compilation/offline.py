@@ -109,7 +109,8 @@ def _compile(request: Mapping[str, Any]) -> dict[str, Any]:
     image: bytes = compiled.asm["hsaco" if amd else "cubin"]
     metadata = compiled.metadata
     return found | {
-        "triton": triton.__version__,
+        "compiler": f"Triton {triton.__version__}",
+        "remarks": [],
         "shared_bytes": metadata.shared,
         "warps": metadata.num_warps,
         "stages": metadata.num_stages,
@@ -136,6 +137,7 @@ def _launch_facts(metadata: Any, amd: bool) -> dict[str, Any]:
         "clusters": metadata.num_ctas,
         "cooperative": metadata.launch_cooperative_grid,
         "dependent": not amd and metadata.launch_pdl,
+        "scratch_parameters": True,
         "tensor_maps": [
             {
                 "swizzle": each["swizzle"],

@@ -175,7 +175,7 @@ def _kernel_object(request: _Request, facts: StaticFacts, target: Target) -> Gpu
         shared_bytes=facts.shared_bytes,
         parameters=request.parameters,
         launch=facts.launch,
-        triton=facts.triton,
+        compiler=facts.compiler,
         registers=facts.registers,
         spill_bytes=facts.spill_bytes,
     )
@@ -229,7 +229,8 @@ def _remembered(request: _Request, images: bool) -> StaticFacts | None:
 
 def _facts(answer: Mapping[str, Any], request: _Request) -> StaticFacts:
     """Raises CacheFormatError for an answer that is none."""
-    return StaticFacts(**{**answer, "launch": LaunchFacts.from_json(answer["launch"])}, source=str(request.source))
+    launch, remarks = LaunchFacts.from_json(answer["launch"]), tuple(answer["remarks"])
+    return StaticFacts(**{**answer, "launch": launch, "remarks": remarks}, source=str(request.source))
 
 
 def _compile(requests: Sequence[_Request]) -> list[dict[str, Any]]:

@@ -1,0 +1,165 @@
+"""What one call of `bench/gpu.sh` does on a machine with a GPU: steps in processes of their own, and a table of them.
+
+``python -m bench.gpu.stages [STAGE ...] [--out FOLDER] [--limit-s SECONDS]``
+
+A step that fails, dies or takes too long is named in the table, with the last line that it wrote, and keeps no other
+from being run: a fault loses the GPU for its process only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.gpu.suites import SUITES
+
+LIMIT_S: Final = 600.0
+"""Seconds of one step, if not said otherwise."""
+_ROOT: Final = Path(__file__).parent.parent.parent
+_TESTS: Final = (
+    *("test_driver", "test_float8", "test_printed_kernels", "test_plans", "test_streams", "test_tile_times"),
+    *("test_all_reduce", "test_tuning"),
+)
+"""Files of `tests/gpu`: what is smallest and what others stand on comes first. Counters are a stage of their own."""
+_COUNTERS: Final = ("test_ceilings", "test_counters")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One process: its name in the table, and its command."""
+
+    name: str
+    command: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a step: "passed", or why not, its seconds, and the last line of what it wrote."""
+
+    step: Step
+    result: str
+    seconds: float
+    last: str
+
+
+def correctness(out: Path) -> Iterator[Step]:
+    """`tests/gpu` but for what counts and times; each family of kernels is a step."""
+    for name in _TESTS:
+        if name != "test_plans":
+            yield _tested(name)
+            continue
+        from tests.gpu.test_plans import FAMILIES
+
+        for family in FAMILIES:
+            yield Step(f"{name}, {family}", _pytest(f"tests/gpu/{name}.py::test_every_family[{family}]"))
+        yield Step(f"{name}, the rest", [*_pytest(f"tests/gpu/{name}.py"), "-k", "not test_every_family"])
+
+
+def speed(out: Path) -> Iterator[Step]:
+    """Launches, each suite of kernels against its peers, and tuners."""
+    yield _measured("launch", "bench.gpu.launch", out / "gpu_launch")
+    for suite in SUITES:
+        yield _measured(suite, "bench.gpu", out / f"gpu_{suite}", suite)
+    yield _measured("tuning", "bench.gpu.contest", out / "gpu_tuning", "--without", "helion")
+
+
+def counters(out: Path) -> Iterator[Step]:
+    """Ceilings and counters."""
+    return map(_tested, _COUNTERS)
+
+
+STAGES: Final[Mapping[str, Callable[[Path], Iterator[Step]]]] = {
+    "correctness": correctness,
+    "speed": speed,
+    "counters": counters,
+}
+
+
+def _pytest(what: str) -> list[str]:
+    return [sys.executable, "-m", "pytest", "-q", "-rs", "-n", "0", "-p", "no:cacheprovider", what]
+
+
+def _tested(name: str) -> Step:
+    return Step(name, _pytest(f"tests/gpu/{name}.py"))
+
+
+def _measured(name: str, module: str, files: Path, *arguments: str) -> Step:
+    written = ["--json", f"{files}.json", "--markdown", f"{files}.md"]
+    return Step(name, [sys.executable, "-m", module, *arguments, *written])
+
+
+def run(step: Step, limit_s: float) -> Outcome:
+    """Runs a step to its end, or to the limit."""
+    begin = time.monotonic()
+    try:
+        done = subprocess.run(
+            step.command,
+            cwd=_ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=limit_s,
+            check=False,
+        )
+        text, result = done.stdout, _result(done.returncode, done.stdout)
+    except subprocess.TimeoutExpired as late:
+        text = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+        result = f"not done within {limit_s:.0f} s"
+    print(text, end="", flush=True)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return Outcome(step, result, time.monotonic() - begin, lines[-1] if lines else "")
+
+
+def _result(code: int, text: str) -> str:
+    if code < 0:
+        return f"killed by signal {-code}"
+    if code:
+        return f"FAILED ({code})"
+    # pytest passes a file of which it skipped all.
+    return "skipped" if " skipped" in text and " passed" not in text else "passed"
+
+
+def markdown(outcomes: Sequence[Outcome]) -> str:
+    """The table of what became of the steps."""
+    lines = ["| step | result | seconds | last line |", "| --- | --- | --- | --- |"]
+    for outcome in outcomes:
+        last = outcome.last.replace("|", "/")[:120]
+        lines.append(f"| {outcome.step.name} | {outcome.result} | {outcome.seconds:.0f} | {last} |")
+    return "\n".join(lines) + "\n"
+
+
+def run_all(steps: Sequence[Step], table: Path, limit_s: float) -> int:
+    """Runs the steps, and writes the table after each. Returns 0 where all passed, else 1."""
+    outcomes: list[Outcome] = []
+    for step in steps:
+        outcomes.append(run(step, limit_s))
+        table.write_text(markdown(outcomes))
+    print(markdown(outcomes), flush=True)
+    return 0 if all(outcome.result == "passed" for outcome in outcomes) else 1
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns 0 where every step passed, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu.stages")
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(STAGES)}; all by default")
+    parser.add_argument("--out", type=Path, default=Path("bench/results"), help="folder of the tables")
+    parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="seconds of one step")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.stages if name not in STAGES]
+    if unknown:
+        parser.error(f"no stage is called {', '.join(unknown)}; there are {', '.join(STAGES)}")
+    failed = 0
+    for name in options.stages or STAGES:
+        steps = list(STAGES[name](options.out))
+        failed |= run_all(steps, options.out / f"gpu_{name}_steps.md", options.limit_s)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
