@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tessera import dist, event, memcpy, numerics, op, profile, profiler, stream
     from tessera.compiler.entry import autotune
     from tessera.compiler.entry import evaluate_together as eval
+    from tessera.doors.kernels.exported import load_kernel
     from tessera.handle import Tensor
     from tessera.runtime.memory.buffers import empty_cache, memory_stats
 
@@ -32,6 +33,7 @@ __all__ = [
     "empty_cache",
     "eval",
     "event",
+    "load_kernel",
     "memcpy",
     "memory_stats",
     "numerics",
@@ -45,6 +47,7 @@ _HOMES: Final = {
     "Tensor": ("tessera.op", "_Tensor"),
     "autotune": ("tessera.compiler.entry", "autotune"),
     "eval": ("tessera.compiler.entry", "evaluate_together"),
+    "load_kernel": ("tessera.doors.kernels.exported", "load_kernel"),
     "empty_cache": ("tessera.runtime.memory.buffers", "empty_cache"),
     "memory_stats": ("tessera.runtime.memory.buffers", "memory_stats"),
 }

@@ -203,6 +203,12 @@ class CompileError(TesseraError, RuntimeError):
     code = "E_COMPILE"
 
 
+class CompilationLimitError(CompileError):
+    """A call would compile more for its kernel than the kernel's limit allows; the message says why it is new."""
+
+    code = "E_COMPILATION_LIMIT"
+
+
 class LibraryError(TesseraError, RuntimeError):
     """A library that an operator calls refused its operands; the message holds what it said."""
 

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeAlias
 
 import numpy
 import torch
 
 from tessera.compiler import entry
 from tessera.dtypes import bf16, dtype_of, fp8_e4m3, fp8_e5m2
-from tessera.errors import (
-    ArgumentError,
-    DeviceError,
-    DTypeError,
-    InPlaceError,
-    TorchFunctionError,
-    ValueControlFlowError,
-)
+from tessera.errors import ArgumentError, DeviceError, DTypeError, InPlaceError, ValueControlFlowError
 from tessera.lazy import evaluation
 from tessera.lazy.devices import CPU, INTERPRETER, check_device, is_cpu_memory, is_mesh, torch_device
 from tessera.lazy.issuing import issue
@@ -26,14 +18,14 @@ from tessera.lazy.layouts import Layout
 from tessera.lazy.leaves.conversion import NotATensorError, beside
 from tessera.lazy.leaves.export import exported, to_torch
 from tessera.lazy.leaves.leaf import Placeholder
-from tessera.lazy.leaves.shown import as_html
+from tessera.lazy.leaves.shown import as_html, as_text
 from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.leaves.transfer import on_device
 from tessera.lazy.node import leaf_node, use_node_class
 from tessera.lazy.policy import is_current
 from tessera.lazy.structures.printing import expression
 from tessera.lazy.structures.structure import Shape, contiguous_strides
-from tessera.ops import OPERATORS, pins
+from tessera.ops import pins, torch_functions
 from tessera.ops.algebra import Algebra, call
 from tessera.ops.contraction import calls as products
 from tessera.ops.methods import Methods
@@ -55,9 +47,6 @@ Device: TypeAlias = torch.device
 TorchTensor: TypeAlias = torch.Tensor
 Output: TypeAlias = torch.Tensor | Array
 
-MOST_PRINTED: Final = 1 << 20
-"""Elements of the largest tensor whose values `repr` shows."""
-
 
 def _no_in_place(self: Tensor, other: object) -> NoReturn:
     raise InPlaceError("tensors are immutable", hints=["write x = x + y for x += y"])
@@ -72,6 +61,9 @@ class Tensor(OperatorMethods):
     """
 
     __slots__ = ()
+
+    unpickler: ClassVar[Callable[..., Tensor]]
+    """What pickles call, given by `doors/protocols/pickling.py`."""
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
@@ -180,7 +172,7 @@ class Tensor(OperatorMethods):
             raise ArgumentError(refused, hints=["pin the result of an operator that computes"])
         if not knobs:
             raise ArgumentError("pin() names no knob", hints=["for example pin(tile=(128, 128, 64))"])
-        result: Tensor = call("pin", self, knobs=str(Schedule(_knob_values(knobs))))
+        result: Tensor = call("pin", self, knobs=str(Schedule.given(knobs)))
         return result
 
     # -- meshes -------------------------------------------------------------------------------------------------------
@@ -305,12 +297,7 @@ class Tensor(OperatorMethods):
             return f"{head}, pending: {expression(structure)})"
         if isinstance(leaves[0], Placeholder):
             return f"{head}, argument of a traced function)"
-        if self.size > MOST_PRINTED:
-            return f"{head}, {self.size} values)"
-        # torch indents what follows the first line by the width of "tensor(".
-        text = _DTYPE_NOTE.sub("", repr(to_torch(leaves[0]).cpu())).removeprefix("tensor(")
-        values = text.replace("\n       ", "\n")
-        return f"{head},\n{values.removesuffix(')')})"
+        return as_text(leaves[0], head)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the outermost values where there are any. As `repr`, it never computes."""
@@ -369,15 +356,14 @@ class Tensor(OperatorMethods):
         return self._values().clone().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        if is_cpu_memory(self._device):
-            return _DLPACK_CPU, 0
-        return _DLPACK_CUDA, self.device.index
+        # kDLCPU and kDLCUDA of dlpack.h.
+        return (1, 0) if is_cpu_memory(self._device) else (2, self.device.index)
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = self._values()
         # torch pickles no 8-bit floats outside of files of its own.
         stored = values.view(torch.uint8) if self.dtype in _FLOAT8 else values
-        return _from_pickle, (stored, self._device, values.dtype)
+        return type(self).unpickler, (stored, self._device, values.dtype)
 
     def __copy__(self) -> Tensor:
         return Tensor(self.state)
@@ -388,25 +374,10 @@ class Tensor(OperatorMethods):
 
     @classmethod
     def __torch_function__(
-        cls,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        cls, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Operators between torch and Tessera tensors are Tessera's; torch's functions take torch tensors only."""
-        name = getattr(func, "__name__", str(func))
-        reflected = _REFLECTED.get(name.removeprefix("__").removesuffix("__"))
-        if reflected is not None and len(args) == 2 and not kwargs and not isinstance(args[0], Tensor):
-            return getattr(args[1], reflected)(args[0])
-        if _IN_PLACE.fullmatch(name):
-            # Not a TypeError: torch would make NotImplemented of it, and Python an addition that is not in place.
-            raise ArgumentError(
-                f"torch's {name}: a torch tensor is not updated in place by a Tessera tensor",
-                hints=["pass tensor.torch()", "or make a new tensor: x = x + y"],
-            )
-        named = [f"or use op.{name}"] if name in OPERATORS else []
-        raise TorchFunctionError(f"torch's {name} was given a Tessera tensor", hints=["pass tensor.torch()", *named])
+        return torch_functions.answered(func, args, kwargs, Tensor)
 
     __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = __imatmul__ = __iand__ = __ior__ = _no_in_place
 
@@ -418,50 +389,11 @@ use_node_class(Tensor)
 
 _FLOAT8: Final = (fp8_e4m3, fp8_e5m2)
 _NOT_IN_NUMPY: Final = (bf16, *_FLOAT8)
-
-_DLPACK_CPU: Final = 1
-_DLPACK_CUDA: Final = 2
 _DEVICES: Final = (CPU, INTERPRETER, "cuda", "mps", "meta", "xpu")
-_DTYPE_NOTE: Final = re.compile(r",\s+dtype=[^,]*$")
-_IN_PLACE: Final = re.compile(r"[a-z_]*[a-z]_|__i(and|or|xor)__")
-"""Names of torch's methods that write to their tensor: `x += y` calls `add_`."""
-
-_REFLECTED: Final = {
-    "add": "__radd__",
-    "sub": "__rsub__",
-    "rsub": "__sub__",
-    "mul": "__rmul__",
-    "div": "__rtruediv__",
-    "truediv": "__rtruediv__",
-    "true_divide": "__rtruediv__",
-    "pow": "__rpow__",
-    "matmul": "__rmatmul__",
-    "eq": "__eq__",
-    "ne": "__ne__",
-    "lt": "__gt__",
-    "le": "__ge__",
-    "gt": "__lt__",
-    "ge": "__le__",
-    "and": "__rand__",
-    "or": "__ror__",
-}
-"""The method of the second operand that gives what torch's operator would."""
 
 
-def _knob_values(knobs: Mapping[str, object]) -> dict[str, KnobValue]:
-    """Knobs in one order, lists as tuples. Raises ArgumentError for what can be no knob's value."""
-    values: dict[str, KnobValue] = {}
-    for knob, given in sorted(knobs.items()):
-        value = tuple(given) if isinstance(given, list) else given
-        if not isinstance(value, bool | int | str) and not (
-            isinstance(value, tuple) and all(type(extent) is int for extent in value)
-        ):
-            raise ArgumentError(f"{knob}={given!r} is no knob's value", hints=["a boolean, integer, text or integers"])
-        values[knob] = value
-    return values
-
-
-def _from_pickle(values: torch.Tensor, device: str = CPU, dtype: torch.dtype | None = None) -> Tensor:
+def restored(values: torch.Tensor, device: str = CPU, dtype: torch.dtype | None = None) -> Tensor:
+    """The tensor of pickled values; see `Tensor.unpickler`."""
     leaf = from_torch(values if dtype is None else values.view(dtype))
     tensor: Tensor = leaf_node(on_device(leaf, device) if device == INTERPRETER else leaf)
     return tensor

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable as _Callable
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from tessera import array_api as _array_api  # noqa: F401 - gives tensors `__array_namespace__`
 from tessera import extend as _extend
 from tessera.compiler.trace.tracing import kernel
 from tessera.doors.attention import flash_attention
@@ -121,8 +120,7 @@ from tessera.doors.indexing import (
 from tessera.doors.losses import cross_entropy
 from tessera.doors.normalizations import layer_norm, log_softmax, rms_norm, softmax
 from tessera.doors.products import constant, gemm, grouped_matmul, int8_linear, matmul, quantize
-from tessera.doors.protocols import methods as _methods  # noqa: F401 - gives tensors the methods that are functions here
-from tessera.doors.protocols import numpy_functions as _numpy_functions  # noqa: F401 - gives tensors NumPy's protocols
+from tessera.doors.protocols import pickling as _pickling  # noqa: F401 - gives tensors methods, protocols and pickles
 from tessera.doors.reductions import (
     all,
     any,

@@ -14,8 +14,7 @@ from typing import Any
 import typer
 
 from tessera import errors, op
-from tessera.cli import main, prof
-from tessera.cli.commands import opt
+from tessera.cli import main, prof, run_passes
 from tests.docs.snippets import ROOT
 from tools.site.sources import MADE
 
@@ -166,7 +165,7 @@ def test_passes_of_pipelines_exist() -> None:
     }
     assert pipelines
     for place, text in pipelines:
-        assert set(re.sub(r"\{[^}]*\}", "", text).split(",")) <= set(opt.PASSES), place
+        assert set(re.sub(r"\{[^}]*\}", "", text).split(",")) <= set(run_passes.PASSES), place
 
 
 def _commands() -> Iterator[Found]:

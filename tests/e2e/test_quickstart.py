@@ -19,7 +19,7 @@ KERNELS = ("matmul", "matmul+bias+gelu", "softmax", "layer norm")
 
 TUNED_AGAIN = """
 from rich.console import Console
-from tessera.cli.commands.quickstart import tune
+from tessera.cli.quickstart.running import tune
 from tessera.cli.quickstart.kernels import kernels
 
 tune(kernels(), 0.2, Console(width=160))

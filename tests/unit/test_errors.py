@@ -25,6 +25,7 @@ CODES = {
     "E_COLLECTIVE_MISMATCH": RuntimeError,
     "E_COLLECTIVE_ORDER": RuntimeError,
     "E_COLLECTIVE_STALLED": RuntimeError,
+    "E_COMPILATION_LIMIT": RuntimeError,
     "E_COMPILE": RuntimeError,
     "E_DEVICE": ValueError,
     "E_DEVICE_FAULT": RuntimeError,

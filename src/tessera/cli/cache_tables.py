@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tessera.cli.commands.doctor import PIPED_WIDTH, size
+from tessera.cli.sizes import PIPED_WIDTH, size
 from tessera.tuning.store.database import Found
 from tessera.tuning.store.entry import Entry
 from tessera.tuning.store.selection import Difference

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tessera import autotune
 from tessera.errors import CacheIOError
 
 
 def require_written() -> Path:
     """The folder of the winners. Raises CacheIOError where some of this process's could not be written there."""
+    from tessera import autotune  # which loads torch
+
     status = autotune.status()
     if lost := status.entries["memory"]:
         raise CacheIOError(

@@ -12,7 +12,7 @@ from tessera.target.facts import Target
 
 GPUS: Mapping[str, Target] = {target.name: target for target in (*nvidia.TARGETS, *amd.TARGETS)}
 """Every known GPU by name."""
-_VENDORS: Final = ("nvidia ", "amd ", "instinct ")
+_VENDORS: Final = ("nvidia ", "geforce ", "amd ", "instinct ")
 _ARCHITECTURES = tuple(dict.fromkeys(target.arch for target in GPUS.values()))
 
 

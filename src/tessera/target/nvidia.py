@@ -1,8 +1,9 @@
-"""NVIDIA's data center GPUs as their white papers and data sheets describe them.
+"""NVIDIA's GPUs as their white papers and data sheets describe them: those of data centers, and Ada's largest card.
 
 Every peak is printed figure and arithmetic at once: multiprocessors x clock x operations a clock must give what is
 printed, to a percent (a test says so). Where two documents differ the comment says which one was taken, and why.
-Memory sizes are printed in GB and meant in GiB: an A100 of "80 GB" reports 81,920 MiB.
+Memory sizes are printed in GB and meant in GiB: an A100 of "80 GB" reports 81,920 MiB. The memory of every GPU is the
+level "HBM", GDDR too: kernels and models only ask for what lies behind L2.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _LINE = 128
 
 _A100 = "NVIDIA A100 Tensor Core GPU Architecture, white paper V1.0"
 _A100_SHEET = "NVIDIA A100 Tensor Core GPU, data sheet, table of specifications"
+_ADA = "NVIDIA Ada GPU Architecture, white paper V2.01, appendix A, GeForce RTX 4090"
 _H100 = "NVIDIA H100 Tensor Core GPU Architecture, white paper V1.04"
 _H100_TABLE = f"{_H100}, table 3, Comparison of NVIDIA A100 and H100 Data Center GPUs"
 _H200_SHEET = "NVIDIA H200 Tensor Core GPU, data sheet, technical specifications"
@@ -31,9 +33,9 @@ _BANKS = "CUDA C++ Programming Guide, Shared Memory: 32 banks of 4 bytes a clock
 _NO_L2 = "not published for this GPU; NVIDIA gives bytes a clock for the A100 only"
 
 
-def _limits(shared_kib: int) -> GpuLimits:
+def _limits(shared_kib: int, max_warps: int = 64, max_blocks: int = 32) -> GpuLimits:
     # One KiB of shared memory per block is taken by the system from compute capability 8.0 on.
-    return GpuLimits(32, 64, 65_536, 255, shared_kib * _KIB, (shared_kib - 1) * _KIB, 32)
+    return GpuLimits(32, max_warps, 65_536, 255, shared_kib * _KIB, (shared_kib - 1) * _KIB, max_blocks)
 
 
 _Rates = Mapping[tuple[str, Literal["matrix", "vector"]], tuple[int, float]]
@@ -151,6 +153,43 @@ def _a100(gigabytes: int, hbm_tbyte_per_s: float, device_names: tuple[str, ...])
     return _target("sm_80", name, 108, levels, _limits(164), (hbm_tbyte_per_s, _A100_SHEET), l2, sheet)
 
 
+_ADA_RATES: _Rates = {
+    ("fp64", "vector"): (4, 1.29),
+    ("fp32", "vector"): (256, 82.6),
+    ("tf32", "matrix"): (256, 82.6),
+    ("bf16", "matrix"): (512, 165.2),
+    ("fp16", "matrix"): (512, 165.2),
+    ("fp8_e4m3", "matrix"): (1024, 330.3),
+    ("fp8_e5m2", "matrix"): (1024, 330.3),
+    ("int8", "matrix"): (2048, 660.6),
+}
+"""With sums in fp32, as kernels form them; of fp16 and fp8 the card does twice as many with sums in fp16. fp64 is a
+64th of fp32, as the white paper says.
+"""
+
+
+def _rtx_4090() -> Target:
+    sheet = DataSheet(
+        device_names=("NVIDIA GeForce RTX 4090",),
+        peaks=_peaks(_ADA_RATES, 2520e6, 2520e6, _ADA),
+        memory=(),
+        clock_hz=2520e6,
+        clock_source=_ADA,
+        power_w=450,
+        power_source=_ADA,
+        interconnect=Interconnect((_pcie(4, 31.5, f"{_ADA}: PCI Express Gen 4 over x16, 31.5 GB/s each way"),)),
+        sources=(("multiprocessors", _ADA), ("limits", f"{_GUIDE}, 8.9")),
+    )
+    levels = {
+        "shared": (100 * _KIB, f"{_GUIDE}, 8.9"),
+        "L1": (128 * _KIB, f"{_ADA}: combined L1 data cache and shared memory"),
+        "L2": (72 * _MIB, _ADA),
+        "HBM": (24 * _GIB, f"{_ADA}: GDDR6X"),
+    }
+    memory = (1.008, f"{_ADA}: GDDR6X, 384 bits at 21 Gbit/s")
+    return _target("sm_89", "RTX-4090", 128, levels, _limits(100, 48, 24), memory, (None, _NO_L2), sheet)
+
+
 _HOPPER: _Rates = {
     ("fp64", "matrix"): (256, 66.9),
     ("fp64", "vector"): (128, 33.5),
@@ -246,6 +285,7 @@ def _blackwell(
 TARGETS: tuple[Target, ...] = (
     _a100(80, 2.039, ("NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM-80GB")),
     _a100(40, 1.555, ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM-40GB")),
+    _rtx_4090(),
     _hopper("H100-SXM5-80GB", ("NVIDIA H100 80GB HBM3",), (80, 3.352, _H100_TABLE), _H100_TABLE, _H100_TABLE),
     # The H200's sheet rounds its peaks to whole TFLOP/s (989, 67): the die is the H100's, so the finer figures hold.
     _hopper(

@@ -13,8 +13,7 @@ from types import ModuleType
 import pytest
 
 from tessera import settings, target
-from tessera.cli import main
-from tessera.cli.commands import doctor
+from tessera.cli import examination, main, prof, sizes
 from tessera.cli.doctor_gpu import Diagnosis
 from tessera.errors import UnsupportedTargetError
 
@@ -38,16 +37,22 @@ def test_help_names_every_command_and_loads_none() -> None:
     assert (status, commands, heavy) == ("status 0", "tessera.cli.main", "")
 
 
-@pytest.mark.parametrize("words", [["--version"], ["--help"], ["compile", "--help"], ["run", "--help"]], ids=" ".join)
-def test_what_only_prints_does_not_wait_for_torch(words: list[str]) -> None:
-    program = (
-        "import sys\n"
-        "from tessera.cli.main import main\n"
-        f"try: main({words})\n"
-        "except SystemExit as end: print('status', end.code, 'torch' in sys.modules, 'numpy' in sys.modules)\n"
-    )
+PRINT = """
+import sys
+from tessera.cli import main, prof
+words = [["--version"], ["--help"], *([name, "--help"] for name in {names})]
+for each in words:
+    try: {module}.main(each)
+    except SystemExit as end: print("status", end.code, "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("module", "names"), [("main", list(main.COMMANDS)), ("prof", list(prof.COMMANDS))])
+def test_what_only_prints_does_not_wait_for_torch(module: str, names: list[str]) -> None:
+    program = PRINT.format(module=module, names=names)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "status 0 False False"
+    found = [line for line in done.stdout.splitlines() if line.startswith("status")]
+    assert found == ["status 0 False"] * (len(names) + 2)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +121,7 @@ def test_an_error_is_printed_without_a_traceback(capsys: pytest.CaptureFixture[s
 
 
 def test_every_finding_that_is_not_ok_says_what_to_do() -> None:
-    found = doctor.examine({"TESSERA_THREAD": "2"})
+    found = examination.examine({"TESSERA_THREAD": "2"})
     sections = {"versions", "cpu", "threads", "caches", "gpu", "counters", "environment"}
     assert {section for section, _ in found} == sections
     assert [finding for _, finding in found if finding.state != "ok" and not finding.remedy] == []
@@ -134,7 +139,7 @@ def test_doctor_prints_all_findings_and_succeeds_here() -> None:
 
 def test_a_cpu_that_is_not_supported_is_broken() -> None:
     old = replace(target.detect(), features=frozenset(("sse2",)), name="Old CPU", machine="x86_64")
-    first, *_ = doctor.cpu(old)
+    first, *_ = examination.cpu(old)
     assert (first.subject, first.state, first.found) == ("CPU", "broken", "Old CPU lacks AVX2 and FMA")
 
 
@@ -142,7 +147,7 @@ def test_a_broken_finding_ends_doctor_with_status_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = Diagnosis("torch", "broken", "not installed", "install it")
-    monkeypatch.setattr(doctor, "examine", lambda environment: [("versions", broken)])
+    monkeypatch.setattr(examination, "examine", lambda environment: [("versions", broken)])
     with pytest.raises(SystemExit) as end:
         main.main(["doctor"])
     assert end.value.code == 1
@@ -151,40 +156,42 @@ def test_a_broken_finding_ends_doctor_with_status_1(
 
 def test_a_cache_is_measured(tmp_path: Path) -> None:
     folder = tmp_path / "objects"
-    assert doctor.cache("c", folder) == Diagnosis("c", "ok", f"{folder}: empty, made when first needed")
+    assert examination.cache("c", folder) == Diagnosis("c", "ok", f"{folder}: empty, made when first needed")
 
     (folder / "a").mkdir(parents=True)
     (folder / "a" / "one").write_bytes(bytes(1024))
     (folder / "two").write_bytes(bytes(512))
-    assert f"{folder}: 2 files, 1.5 KiB; " in doctor.cache("c", folder).found
+    assert f"{folder}: 2 files, 1.5 KiB; " in examination.cache("c", folder).found
 
 
 def test_a_cache_below_a_file_is_not_writable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    found = doctor.cache("c", tmp_path / "file" / "objects")
+    found = examination.cache("c", tmp_path / "file" / "objects")
     assert found.state == "absent"
     assert "TESSERA_CACHE_DIR" in found.remedy
 
 
 def test_ceilings_are_reported_once_they_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "stored_ceilings", lambda: None)
-    assert doctor.ceilings().state == "absent"
+    monkeypatch.setattr(examination, "stored_ceilings", lambda: None)
+    assert examination.ceilings().state == "absent"
 
     known = target.Ceilings("znver4", "CPU", "measured", (target.ComputeCeiling("fp32", 1, 1.5e11),), (), "2025-01-01")
-    monkeypatch.setattr(doctor, "stored_ceilings", lambda: known)
-    assert doctor.ceilings() == Diagnosis("ceilings", "ok", "measured 2025-01-01, 150 GFLOP/s in fp32 on one thread")
+    monkeypatch.setattr(examination, "stored_ceilings", lambda: known)
+    assert examination.ceilings() == Diagnosis(
+        "ceilings", "ok", "measured 2025-01-01, 150 GFLOP/s in fp32 on one thread"
+    )
 
 
 def test_openmp_that_is_switched_off_is_no_fault() -> None:
     with settings.override(openmp=False):
-        found = {finding.subject: finding for finding in doctor.threads({})}
+        found = {finding.subject: finding for finding in examination.threads({})}
     assert found["OpenMP"].state == "ok"
     assert "TESSERA_OPENMP is off" in found["OpenMP"].found
 
 
 def test_more_threads_than_processors_are_pointed_out() -> None:
     with settings.override(threads=10_000):
-        found = {finding.subject: finding for finding in doctor.threads({"TESSERA_THREADS": "10000"})}
+        found = {finding.subject: finding for finding in examination.threads({"TESSERA_THREADS": "10000"})}
     assert found["kernel threads"].found == "10000 (TESSERA_THREADS)"
     assert "OMP_NUM_THREADS=" in found["oversubscription"].remedy
 
@@ -193,4 +200,4 @@ def test_more_threads_than_processors_are_pointed_out() -> None:
     ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**30, "1 GiB"), (3 * 2**40, "3 TiB")]
 )
 def test_sizes_are_written_with_their_unit(count: int, text: str) -> None:
-    assert doctor.size(count) == text
+    assert sizes.size(count) == text

@@ -74,7 +74,7 @@ def test_measuring_asks_every_device_once(monkeypatch: pytest.MonkeyPatch) -> No
     asked: list[int] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(ceilings, "measured", asked.append)
-    monkeypatch.setattr("tessera.cli.commands.doctor.examine", lambda environment: [])
+    monkeypatch.setattr("tessera.cli.examination.examine", lambda environment: [])
     doctor(measure=True)
     assert asked == [0, 1]
 

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from tessera import analyze, settings
 from tessera.analyze import RooflinePoint
-from tessera.cli.commands import quickstart
-from tessera.cli.commands.quickstart import QuickstartRow
+from tessera.cli.quickstart import running
 from tessera.cli.quickstart.kernels import kernels
 from tessera.cli.quickstart.machine import MeasuredMachine, describe, look
+from tessera.cli.quickstart.running import QuickstartRow
 from tessera.errors import ArgumentError
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, Target, detect
@@ -93,8 +93,8 @@ def test_shares_in_doubt_are_marked_in_the_table_and_in_the_picture(result: Quic
         MeasuredMachine(cpu(ceilings(200, 40))),
     )
     for machine in (doubtful, sure):
-        model = quickstart.roofline([result], machine)
-        shown = text_of(lambda console, m=machine, o=model: console.print(quickstart.table([result], o, m.in_doubt)))  # type: ignore[misc]
+        model = running.roofline([result], machine)
+        shown = text_of(lambda console, m=machine, o=model: console.print(running.table([result], o, m.in_doubt)))  # type: ignore[misc]
         assert ("50 +" in shown) == machine.in_doubt
         assert ("while the ceilings were measured" in shown) == machine.in_doubt
         assert ("busy" in model.target.name) == machine.in_doubt
@@ -103,12 +103,12 @@ def test_shares_in_doubt_are_marked_in_the_table_and_in_the_picture(result: Quic
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArgumentError, match="--folder"):
-        quickstart.check_folder(tmp_path / "file" / "results")
-    quickstart.check_folder(tmp_path / "new" / "results")
+        running.check_folder(tmp_path / "file" / "results")
+    running.check_folder(tmp_path / "new" / "results")
     assert (tmp_path / "new" / "results").is_dir()
 
 
 def test_a_kernel_above_the_measured_ceiling_is_called_so(result: QuickstartRow) -> None:
-    model = quickstart.roofline([result], MeasuredMachine(cpu(ceilings(50, 400))))
-    shown = text_of(lambda console: console.print(quickstart.table([result], model)))
+    model = running.roofline([result], MeasuredMachine(cpu(ceilings(50, 400))))
+    shown = text_of(lambda console: console.print(running.table([result], model)))
     assert "above the measured ceiling: 1 of 1" in " ".join(shown.split())

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tessera.cli.commands.opt import PASSES
 from tessera.cli.main import main
+from tessera.cli.run_passes import PASSES
 from tessera.ir.parsing import parse, print_module
 
 TEXT = "func.func @f(%x: i64) -> i64 {\n  %y = arith.addi %x, %x : i64\n  func.return %y : i64\n}\n"

@@ -99,6 +99,8 @@ def test_both_a100s_are_known_and_the_larger_stands_for_both() -> None:
     assert target.gpu("AMD Instinct MI300X").name == target.gpu("gfx942").name == "MI300X"
     assert target.gpu("sm90a") is target.gpu("sm_90a") is target.gpu("sm90")
     assert target.gpu("sm_100a") is target.gpu("sm100")
+    for asked in ("sm89", "sm_89", "RTX 4090", "NVIDIA GeForce RTX 4090"):
+        assert (target.gpu(asked).name, target.gpu(asked).arch) == ("RTX-4090", "sm_89")
     for unknown in ("sm90b", "", "NVIDIA "):
         with pytest.raises(UnsupportedTargetError):
             target.gpu(unknown)
@@ -182,10 +184,10 @@ def test_a_part_of_a_gpu_is_another_device() -> None:
 def test_a_consumer_card_holds_fewer_warps_and_blocks() -> None:
     card = replace(
         H200,
-        name="NVIDIA GeForce RTX 4090",
+        name="NVIDIA GeForce RTX 4080",
         major=8,
         minor=9,
-        multi_processor_count=128,
+        multi_processor_count=76,
         max_threads_per_multi_processor=1536,
         shared_memory_per_multiprocessor=102_400,
     )
@@ -194,7 +196,14 @@ def test_a_consumer_card_holds_fewer_warps_and_blocks() -> None:
     assert (limits.max_warps, limits.max_blocks, limits.max_shared_bytes_per_block) == (48, 24, 101_376)
     ceilings = describe_gpu(card).ceilings
     assert ceilings is not None
-    assert ceilings.source.startswith("estimate: A100-SXM4-80GB scaled to 128 multiprocessors")
+    assert ceilings.source.startswith("estimate: RTX-4090 scaled to 76 multiprocessors")
+
+
+def test_ada_holds_fewer_warps_and_blocks_on_its_data_sheet_too() -> None:
+    limits = target.gpu("RTX 4090").gpu
+    assert limits is not None
+    assert (limits.max_warps, limits.max_blocks, limits.max_shared_bytes_per_block) == (48, 24, 101_376)
+    assert sheet("RTX 4090").interconnect.to("peers") is None
 
 
 def test_hidden_clocks_are_taken_to_be_the_known_gpus() -> None:

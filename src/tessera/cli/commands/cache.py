@@ -8,20 +8,21 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from functools import cache as cache_once
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tessera.cli import cache_tables as tables
 from tessera.cli.unwritten import require_written
-from tessera.compiler.entry import autotune
-from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.errors import ArgumentError, CacheIOError
 from tessera.tuning.measure.trial import trial_of
 from tessera.tuning.store import exchange, packs, pruning
 from tessera.tuning.store.database import Found
 from tessera.tuning.store.entry import Entry
 from tessera.tuning.store.selection import Selection, differences
+
+if TYPE_CHECKING:
+    from tessera.tuning.autotuner import Autotune
 
 cache = typer.Typer(
     help="List, show, export, import, merge, compare and tidy the winners that tuning found.",
@@ -107,7 +108,7 @@ def import_entries(
     file: Annotated[Path, typer.Argument(help="An exported file, or a folder of winners.")], as_json: Json = False
 ) -> None:
     """Take winners over where they are better than what is here, and say which do not apply, and why."""
-    done = autotune.load_cache(file)
+    done = _autotune().load_cache(file)
     record = {"applied": done.applied, "declined": done.declined, "refused": done.refused}
     _print(as_json, record, lambda: print(done))
     require_written()
@@ -139,7 +140,7 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Compare two collections of winners. The exit status is 1 where they differ."""
-    there = list(autotune.database.entries()) if right is None else exchange.collect(right).entries
+    there = list(_autotune().database.entries()) if right is None else exchange.collect(right).entries
     found = differences(exchange.collect(left).entries, there)
     records = [
         {
@@ -172,7 +173,7 @@ def prune(
     aside, damaged entries, guesses beside a measured winner. Winners go only where an option names them; where several
     do, those that all name.
     """
-    layer = autotune.database.user
+    layer = _autotune().database.user
     found = {item.path: item for item in pruning.waste(layer)}
     if name or arch or older_than is not None:
         chosen, old = Selection(name, arch=arch), pruning.older_than(older_than or 0.0)
@@ -196,7 +197,7 @@ def path(
     as_json: Json = False,
 ) -> None:
     """Print the folder of a layer; with --json of all, with the number of entries in each."""
-    database = autotune.database
+    database = _autotune().database
     records = [
         {
             "layer": each.name,
@@ -212,6 +213,12 @@ def path(
     _print(as_json, records, lambda: print(*folders, sep="\n"))
 
 
+def _autotune() -> Autotune:
+    from tessera.compiler.entry import autotune  # which loads torch: --help does not wait for it
+
+    return autotune
+
+
 def _selection(name: str, shape: str, dtype: str, arch: str, threads: int | None) -> Selection:
     try:
         extents = tuple(map(int, shape.replace(",", "x").split("x"))) if shape else None
@@ -223,12 +230,14 @@ def _selection(name: str, shape: str, dtype: str, arch: str, threads: int | None
 @cache_once
 def _archs() -> tuple[str, ...]:
     """The processors of this machine, as identities name them."""
+    from tessera.compiler.tune.tuning import CompilerBackend  # which loads torch
+
     return CompilerBackend().archs
 
 
 def _found(wanted: Callable[[Entry], bool]) -> Iterator[Found]:
     """The entries of this machine's cache that are wanted, in the order of exported files."""
-    return (each for each in sorted(autotune.database.located(), key=_place) if wanted(each.entry))
+    return (each for each in sorted(_autotune().database.located(), key=_place) if wanted(each.entry))
 
 
 def _place(found: Found) -> Any:
@@ -242,7 +251,7 @@ def _record(found: Found) -> dict[str, Any]:
 def _outcomes(entry: Entry) -> dict[str, int]:
     """How many of the logged trials of an entry's identity had which outcome."""
     counts: dict[str, int] = {}
-    for record in autotune.database.trials(entry.identity):
+    for record in _autotune().database.trials(entry.identity):
         trial = trial_of(record)
         outcome = "unreadable" if trial is None else trial.outcome
         counts[outcome] = counts.get(outcome, 0) + 1

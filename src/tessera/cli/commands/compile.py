@@ -17,7 +17,7 @@ def compile(
             "--shape", "-s", help="M,N,K for matmul; else an operand's shape, once per operand: --shape 4096,4096"
         ),
     ],
-    target: Annotated[str, typer.Option(help="A GPU or an architecture: H100, H200, MI300X, sm80, sm90a, gfx942, ...")],
+    target: Annotated[str, typer.Option(help="A GPU or an architecture: H100, RTX 4090, MI300X, sm90a, gfx942, ...")],
     dtype: Annotated[str, typer.Option(help="The dtype of the operands; tf32: fp32 that products may round.")] = "fp32",
     schedule: Annotated[
         str,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -10,9 +11,11 @@ from tessera.compiler import pipeline, planning
 from tessera.compiler.bind.binding import steps_of
 from tessera.compiler.bind.constants import packed_note
 from tessera.compiler.bind.launches import AnyLaunch, Choice, LibraryLaunch, kernel_launches
+from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import DeviceCompiler
-from tessera.compiler.device.cpu_planner import KERNELS, Code, Kernel
+from tessera.compiler.device.cpu_planner import KERNELS
+from tessera.compiler.device.gpu_planner import LOWERED
 from tessera.compiler.explain.fusion_report import fusion_text
 from tessera.compiler.graph.building import build_graph
 from tessera.compiler.graph.program import KernelItem
@@ -50,13 +53,21 @@ def schedules_of(structure: Structure) -> list[Schedule]:
     return [choice.schedule for choice in choices_of(structure)]
 
 
+class CompiledKernel(NamedTuple):
+    """What was compiled of one kernel under one schedule; `code` is one object for all that share it."""
+
+    subject: Subject
+    schedule: Schedule
+    code: object
+
+
 def compilations_of(forms: Mapping[SymbolicForm, str]) -> list[tuple[str, str, str, str]]:
     """(kernel, reason, schedule, arguments) of every kernel compiled for some forms, whose reasons are given.
 
     Code that several kernels share stands under the first of them.
     """
     rows: list[tuple[str, str, str, str]] = []
-    listed: set[Code] = set()
+    listed: set[object] = set()
     for form, reason in forms.items():
         for kernels in _kernels_by_item(form):
             for place, kernel in enumerate(kernels):
@@ -68,17 +79,37 @@ def compilations_of(forms: Mapping[SymbolicForm, str]) -> list[tuple[str, str, s
     return rows
 
 
-def _kernels_by_item(form: SymbolicForm) -> list[list[Kernel]]:
+def missing_kernels(structures: Iterable[Structure]) -> set[tuple[Subject, Schedule]]:
+    """The kernels that evaluating these structures would compile, each alone. Compiles none."""
+    wanted: set[tuple[Subject, Schedule]] = set()
+    for asked in structures:
+        structure = planning.as_planned(asked).structure
+        compiler = compilers.compiler_of(structure.device)
+        steps = steps_of(planning.program_of(structure), structure, compiler)
+        wanted.update((launch.subject, launch.schedule) for launch in kernel_launches(steps))
+    return {key for key in wanted if key not in _compiled_of(key[0].item)}
+
+
+def _kernels_by_item(form: SymbolicForm) -> list[list[CompiledKernel]]:
     programs = form.program.made if isinstance(form.program, Programs) else ()
     return [
-        list(item.memo.of(KERNELS).values())
+        list(_compiled_of(item).values())
         for program in programs
         for item in program.items
         if isinstance(item, KernelItem)
     ]
 
 
-def _why(kernel: Kernel, earlier: list[Kernel], reason: str) -> str:
+def _compiled_of(item: KernelItem) -> dict[tuple[Subject, Schedule], CompiledKernel]:
+    """What was compiled of a kernel, on all devices, but for builds that time their tiles."""
+    made = {key: CompiledKernel(*key, kernel.code) for key, kernel in item.memo.of(KERNELS).items()}
+    for (subject, schedule, timed), lowered in item.memo.of(LOWERED).items():
+        if lowered.kernels and not timed:
+            made[subject, schedule] = CompiledKernel(subject, schedule, lowered)
+    return made
+
+
+def _why(kernel: CompiledKernel, earlier: list[CompiledKernel], reason: str) -> str:
     if not earlier:
         return reason
     if all(other.subject.pattern != kernel.subject.pattern for other in earlier):

@@ -124,18 +124,11 @@ def _is_of_product(structure: Structure) -> bool:
 class Parameters:
     """The signature of a function that is to be traced.
 
-    Raises ArgumentError (E_ARGUMENT) for what is no function, and for a function of any number of operands.
+    Raises ArgumentError (E_ARGUMENT) for a function of any number of operands.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        _refuse_non_functions(function)
-        self.function = getattr(function, "__name__", type(function).__name__)
-        try:
-            parameters = inspect.signature(function).parameters
-        except (TypeError, ValueError) as error:
-            raise ArgumentError(
-                f"{self.function} has no signature", hints=["wrap it: op.kernel(lambda x: ...)"]
-            ) from error
+    def __init__(self, function: str, parameters: Mapping[str, inspect.Parameter]) -> None:
+        self.function = function
         for parameter in parameters.values():
             if parameter.kind in _MANY:
                 raise ArgumentError(
@@ -149,6 +142,35 @@ class Parameters:
         self.places = len(placed)
         """How many arguments may be given without their name."""
         self._slots = (*placed, *([_STAR, *by_name] if by_name else []))
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Parameters:
+        """Those of a function. Raises ArgumentError (E_ARGUMENT) for what is none."""
+        _refuse_non_functions(function)
+        name = getattr(function, "__name__", type(function).__name__)
+        try:
+            return cls(name, inspect.signature(function).parameters)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, ArgumentError):
+                raise
+            raise ArgumentError(f"{name} has no signature", hints=["wrap it: op.kernel(lambda x: ...)"]) from error
+
+    def plain(self) -> list[list[Any]]:
+        """Names, kinds, and whether there is a default, as JSON."""
+        empty = inspect.Parameter.empty
+        return [[name, each.kind.name, each.default is not empty] for name, each in self._parameters.items()]
+
+    @classmethod
+    def from_plain(cls, function: str, plain: Sequence[Sequence[Any]]) -> Parameters:
+        """What `plain` has told of, without the values of defaults."""
+        kinds = {kind.name: kind for kind in (*_BY_PLACE, inspect.Parameter.KEYWORD_ONLY)}
+        return cls(
+            function,
+            {
+                name: inspect.Parameter(name, kinds[kind], default=None if has else inspect.Parameter.empty)
+                for name, kind, has in plain
+            },
+        )
 
     def bind(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments in the order of the parameters, up to the last one given; LEFT_OUT for those before it.

@@ -41,6 +41,11 @@ class TracedResult:
         """The structure's nodes in post-order, for replays."""
         return tuple(self.structure.post_order())
 
+    @property
+    def is_computed(self) -> bool:
+        """Whether something is computed: a function may also give an operand back as it is."""
+        return not self.structure.is_leaf
+
     def leaves(self, operands: Sequence[Leaf]) -> tuple[Leaf, ...]:
         """The leaves for a call; literals of the function's own body are kept from the trace."""
         return tuple(
@@ -87,9 +92,23 @@ class FunctionTrace:
             operands[index] = Node((leaf.structure, (leaf,)))
         return self._returned([result.apply(operands) for result in self.results])
 
+    def holders(self, key: Key) -> list[Placeholder]:
+        """What stands for the operands of a call of this key."""
+        return _placeholders(_with_numbers(key, self.numbers))
+
+    def over(self, leaves: Sequence[Leaf]) -> list[Node]:
+        """The results over leaves, numbers among them in the dtype in which they enter."""
+        return [Node((result.structure, result.leaves(leaves))) for result in self.results]
+
+    def roots(self, key: Key) -> list[Structure]:
+        """What is planned for a call of this key: each result that is computed, and all of them together."""
+        made = [node for node in self.over(self.holders(key)) if node.is_pending]
+        together = [nodes.joined(made)[0]] if len(made) > 1 else []
+        return [*dict.fromkeys(node.structure for node in made), *together]
+
     def replayed(self, key: Key) -> FunctionTrace:
         """The trace over operands of other extents, without running the function."""
-        holders = _placeholders(_with_numbers(key, self.numbers))
+        holders = self.holders(key)
         operands = [Node((holder.structure, (holder,))) for holder in holders]
         outputs = [result.apply(operands) for result in self.results]
         return _trace(outputs, holders, self.single, self.shape_dependent, self.numbers)

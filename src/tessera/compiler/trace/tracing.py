@@ -10,28 +10,32 @@ from __future__ import annotations
 
 import functools
 import operator
+import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 import torch
 from typing_extensions import ParamSpec, TypeVar
 
-from tessera.compiler.trace.parameters import Fixed, Parameters, Receiver, fixed
+from tessera.compiler.entry import prepared
+from tessera.compiler.trace.arguments import described, key_of, parts_of
+from tessera.compiler.trace.limits import Beyond, CompilationLimit
+from tessera.compiler.trace.parameters import Parameters, Receiver
 from tessera.compiler.trace.signatures import Signature, compare, describe, signature_of
 from tessera.compiler.trace.surroundings import Surroundings
 from tessera.compiler.trace.traces import FunctionTrace, Key, trace
-from tessera.dtypes import DType, fp32, fp64, int64
+from tessera.dtypes import dtype_of
 from tessera.errors import ArgumentError, MissingArgumentError
 from tessera.lazy import node as nodes
-from tessera.lazy.devices import CPU
+from tessera.lazy.devices import CPU, check_device
 from tessera.lazy.issuing import issue_all
-from tessera.lazy.leaves.conversion import as_node
-from tessera.lazy.leaves.leaf import Leaf, result_structure, scalar_leaf
+from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.leaves.sources import from_plain_torch
 from tessera.lazy.node import Node
 from tessera.lazy.structures.structure import Structure
@@ -79,7 +83,7 @@ class TracedFunction(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, R]) -> None:
-        self._parameters = Parameters(function)
+        self._parameters = Parameters.of(function)
         functools.update_wrapper(self, function)
         self._function = function
         self._owner: type | None = None
@@ -93,6 +97,7 @@ class TracedFunction(Generic[P, R]):
         self._signatures: dict[Signature, None] = {}
         self._forms: dict[SymbolicForm, str] = {}
         self._last: FunctionTrace | None = None
+        self._limit: CompilationLimit | None = None
         self.on_trace: Callable[[Structure], None] | None = None
         """Told of each new expression that the function gave, before anything of it is compiled."""
 
@@ -176,16 +181,63 @@ class TracedFunction(Generic[P, R]):
 
     def _call_general(self, arguments: Sequence[Any]) -> Any:
         """A call with numbers, arrays, flags or pending tensors among its arguments."""
-        if self._owner is not None and arguments and isinstance(arguments[0], self._owner):
-            arguments = (Receiver(arguments[0]), *arguments[1:])  # Class.method(instance, ...)
-        parts = _parts(arguments)
+        parts = parts_of(self._received(arguments))
         operands = [part for part in parts if isinstance(part, Node)]
+        key = key_of(parts)
         if not any(node.is_pending for node in operands):
-            leaves = [node.state[1][0] for node in operands]
-            key = tuple([part.state[0] if isinstance(part, Node) else part for part in parts])
-            return (self._settled.get(key) or self._trace_for(key)).make(leaves)
-        key = tuple([_future_leaf(part) if isinstance(part, Node) else part for part in parts])
+            return (self._settled.get(key) or self._trace_for(key)).make([node.state[1][0] for node in operands])
         return self._trace_for(key).apply(operands)
+
+    def _received(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        """The arguments, the first as the object whose method is called where it is one: Class.method(instance, ...)"""
+        if self._owner is not None and arguments and isinstance(arguments[0], self._owner):
+            return Receiver(arguments[0]), *arguments[1:]
+        return arguments
+
+    # -- serving --------------------------------------------------------------------------------------------------
+
+    def warmup(self, calls: Iterable[Sequence[Any]], *, dtype: object = "fp32", device: object = CPU) -> None:
+        """Compiles what calls need before they come: `layer.warmup([[(1, 64), w], [(32, 64), w]])`.
+
+        A call is the list of its arguments; a tuple of extents stands for a contiguous tensor of `dtype` on `device`.
+        Where there are several results, compiled is what each takes alone, and all together.
+
+        Raises what a call raises.
+        """
+        for key in self._keys(calls, dtype, device):
+            for structure in self._trace_for(key).roots(key):
+                prepared(structure)
+
+    def limit_compilations(self, most: int | None, beyond: Beyond = "error") -> None:
+        """From now on at most `most` kernels are compiled for calls: one that needs more raises CompilationLimitError
+        (E_COMPILATION_LIMIT), before anything is compiled, or warns (`beyond="warn"`). None takes the limit away.
+
+        Raises ArgumentError (E_ARGUMENT) for what is no number of kernels.
+        """
+        self._limit = None if most is None else CompilationLimit(most, beyond)
+        self._forget()  # so that calls that were only traced so far are looked at
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        calls: Iterable[Sequence[Any]] | None = None,
+        *,
+        dtype: object = "fp32",
+    ) -> None:
+        """Writes the kernel as machine code for this CPU into a file, which `tessera.load_kernel` runs without the
+        function, a compiler or a cache: for these calls, given as to `warmup`, else for those that there have been.
+
+        Raises ArtefactError (E_ARTEFACT) where there are no calls, and for what no file can hold.
+        """
+        from tessera.compiler.trace.writing import write  # the compiler is loaded when it is needed
+
+        with self._lock:
+            keys = list(self._known.exact) if calls is None else self._keys(calls, dtype, CPU)
+            write(Path(path), self._parameters, [(key, self._trace_for(key)) for key in keys])
+
+    def _keys(self, calls: Iterable[Sequence[Any]], dtype: object, device: object) -> list[Key]:
+        element, place = dtype_of(dtype), check_device(device)
+        return [key_of(parts_of(self._received(described(call, element, place)))) for call in calls]
 
     # -- tracing --------------------------------------------------------------------------------------------------
 
@@ -222,15 +274,27 @@ class TracedFunction(Generic[P, R]):
             self._settled = known.exact if surroundings.settled else {}
         else:
             traced = pattern.replayed(key)
+        reason = self._reason(key, signature, pattern, changed)
+        self._check_limit(traced, reason)
         if not any(isinstance(part, Receiver) for part in key):
             known.exact[key] = known.by_signature[signature] = traced
         if self.on_trace is not None:
             self.on_trace(traced.results[0].structure)
-        reason = self._reason(key, signature, pattern, changed)
         self._signatures[signature] = None
         for result in traced.results:
             self._forms.setdefault(symbolic_form(result.structure), reason)
         return traced
+
+    def _check_limit(self, traced: FunctionTrace, reason: str) -> None:
+        """Raises CompilationLimitError where evaluating the results would compile more than the limit says."""
+        if self._limit is None:
+            return
+        from tessera.compiler.explain.inspection import missing_kernels
+
+        computed = [result.structure for result in traced.results if result.is_computed]
+        if all(symbolic_form(structure) in self._forms for structure in computed):
+            reason = "these extents take another schedule or memory layout"
+        self._limit.admit(self._parameters.function, missing_kernels(computed), reason)
 
     def _reason(self, key: Key, signature: Signature, pattern: FunctionTrace | None, changed: bool) -> str:
         """Why a call may need kernels that earlier ones did not."""
@@ -304,36 +368,3 @@ def kernel(function: Callable[P, R]) -> TracedFunction[P, R]:
     made = TracedFunction(function)
     _latest[:] = [weakref.ref(made)]
     return made
-
-
-def _parts(arguments: Sequence[Any]) -> list[Node | Fixed]:
-    """The arguments as nodes, or as what is no operand. Integers are int64, other numbers fp64 beside tensors of fp64,
-    else fp32.
-    """
-    parts: list[Node | Fixed | None] = []
-    number = fp32
-    for argument in arguments:
-        kind = type(argument)
-        if kind is float or kind is int or (isinstance(argument, int | float) and kind is not bool):
-            parts.append(None)
-            continue
-        part = None if kind is _TORCH_TENSOR else fixed(argument)
-        if part is None:
-            part = as_node(argument)
-            if part.dtype is fp64:
-                number = fp64
-        parts.append(part)
-    return [
-        _number(argument, number) if part is None else part for argument, part in zip(arguments, parts, strict=True)
-    ]
-
-
-def _number(value: float, dtype: DType) -> Node:
-    leaf = scalar_leaf(value, int64 if isinstance(value, int) else dtype)
-    return Node((leaf.structure, (leaf,)))
-
-
-def _future_leaf(node: Node) -> Structure:
-    """The structure of the leaf that a node is, or will be once it is evaluated."""
-    structure = node.structure
-    return result_structure(structure.shape, structure.dtype, structure.device or CPU) if node.is_pending else structure

@@ -1,7 +1,9 @@
-"""A leaf as the table that a notebook shows: its outermost rows and columns, however large it is."""
+"""Leaves as people see them: text, and the table that a notebook shows, of the outermost rows and columns."""
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Final
 
 import torch
@@ -12,6 +14,22 @@ from tessera.system import notebooks
 
 EDGE: Final = 4
 """Rows, and columns, that are shown at either end."""
+
+MOST_PRINTED: Final = 1 << 20
+"""Elements of the largest leaf whose values are shown as text."""
+
+_DTYPE_NOTE: Final = re.compile(r",\s+dtype=[^,]*$")
+
+
+def as_text(leaf: Leaf, head: str) -> str:
+    """`head` and the values of a leaf, as torch prints them; of a large one how many there are."""
+    size = math.prod(leaf.shape)
+    if size > MOST_PRINTED:
+        return f"{head}, {size} values)"
+    # torch indents what follows the first line by the width of "tensor(".
+    text = _DTYPE_NOTE.sub("", repr(to_torch(leaf).cpu())).removeprefix("tensor(")
+    values = text.replace("\n       ", "\n")
+    return f"{head},\n{values.removesuffix(')')})"
 
 
 def as_html(leaf: Leaf, title: str) -> str:

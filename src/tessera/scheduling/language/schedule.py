@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from tessera.errors import ScheduleError
+from tessera.errors import ArgumentError, ScheduleError
 from tessera.system import notebooks
 
 KnobValue: TypeAlias = bool | int | str | tuple[int, ...]
@@ -30,6 +30,23 @@ class Schedule(Mapping[str, KnobValue]):
     def __init__(self, values: Mapping[str, KnobValue] | None = None, /, **knobs: KnobValue) -> None:
         self._values = {**(values or {}), **knobs}
         self._hash = hash(frozenset(self._values.items()))
+
+    @classmethod
+    def given(cls, knobs: Mapping[str, object]) -> Schedule:
+        """The schedule of knobs as users give them: in one order, lists as tuples. Raises ArgumentError for what can be
+        no knob's value.
+        """
+        values: dict[str, KnobValue] = {}
+        for knob, given in sorted(knobs.items()):
+            value = tuple(given) if isinstance(given, list) else given
+            if not isinstance(value, bool | int | str) and not (
+                isinstance(value, tuple) and all(type(extent) is int for extent in value)
+            ):
+                raise ArgumentError(
+                    f"{knob}={given!r} is no knob's value", hints=["a boolean, integer, text or integers"]
+                )
+            values[knob] = value
+        return cls(values)
 
     def __getitem__(self, knob: str) -> KnobValue:
         return self._values[knob]

@@ -9,21 +9,28 @@ import sys
 import termios
 import threading
 import tty
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any, Self
+
+
+class SearchInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a measurement that the search does without."""
 
 
 class Interruption:
     """While it is entered, `reason` says whether somebody asked for the end.
 
-    Takes the first Ctrl-C where Python would raise KeyboardInterrupt, which the second then does; a handler of the
-    user's own is left in place. Reads keys where standard input is a terminal in whose foreground this process runs.
+    Takes the first Ctrl-C where Python would raise KeyboardInterrupt, which the second then does; inside of
+    `breaking_off` the first raises SearchInterrupted. A handler of the user's own is left in place. Reads keys where
+    standard input is a terminal in whose foreground this process runs.
     Does neither in a thread that is not the main one, which gets no signals.
     """
 
     def __init__(self) -> None:
         self._asked = ""
+        self._breaks_off = False
         self._terminal: int | None = None
         self._undo = ExitStack()
 
@@ -45,6 +52,17 @@ class Interruption:
         self._undo.close()
         self._terminal = None
 
+    @contextmanager
+    def breaking_off(self) -> Iterator[None]:
+        """What runs in here may be left undone: it takes seconds, and who presses Ctrl-C does not wait for it."""
+        if self._asked:
+            raise SearchInterrupted
+        self._breaks_off = True
+        try:
+            yield
+        finally:
+            self._breaks_off = False
+
     def reason(self) -> str:
         """Why to end, for people; empty while nobody asked."""
         if not self._asked and self._terminal is not None and b"q" in _typed(self._terminal).lower():
@@ -55,6 +73,8 @@ class Interruption:
         if self._asked:
             raise KeyboardInterrupt
         self._asked = "Ctrl-C was pressed"
+        if self._breaks_off:
+            raise SearchInterrupted
 
 
 def _foreground_terminal() -> int | None:

@@ -18,6 +18,7 @@ from tessera.tuning.measure.measurement import FINAL, SCREEN, Effort
 from tessera.tuning.measure.trial import Trial, drift
 from tessera.tuning.model.ranking import Predict
 from tessera.tuning.search.finals import TIE, finalists, hidden, in_order, winner
+from tessera.tuning.search.interruption import SearchInterrupted
 from tessera.tuning.search.strategy import Explained, StrategyFor, StrategyName, strategy_for
 
 __all__ = ["TIE", "Evaluate", "SearchLimits", "SearchResult", "search"]
@@ -68,7 +69,7 @@ def search(
     stop: Callable[[], str] = lambda: "",
 ) -> SearchResult:
     """Searches `space` for the schedule that runs fastest. `stop` is asked between batches: where it gives a reason,
-    the best so far wins at once, without finals.
+    the best so far wins at once, without finals; so it does where `evaluate` raises SearchInterrupted.
 
     Raises E_TUNE_SPACE_EMPTY, E_TUNE_FAILED if no candidate runs, and E_SCHEDULE_ILLEGAL for a strategy that proposes
     what the space does not permit.
@@ -101,7 +102,10 @@ class _Search:
             if not batch:
                 self.reason = _reason_of(strategy)
                 break
-            strategy.observe(self._try(batch))
+            try:
+                strategy.observe(self._try(batch))
+            except SearchInterrupted:
+                self._interrupt()
             pending = []
         if not in_order(self._trials(), self.predict):
             raise TuneFailedError(f"all {len(self.tried)} candidates failed", hints=_count_failures(self.tried))
@@ -162,7 +166,11 @@ class _Search:
         leaders = finalists(self._trials(), self.space.default, self.predict)
         if len(leaders) == 1 or self.interrupted:
             return leaders if len(leaders) == 1 else in_order(self._trials(), self.predict)
-        again = self.evaluate([trial.schedule for trial in leaders], FINAL)
+        try:
+            again = self.evaluate([trial.schedule for trial in leaders], FINAL)
+        except SearchInterrupted:
+            self._interrupt()
+            return in_order(self._trials(), self.predict)
         self.tried |= {trial.schedule: self._labelled(trial) for trial in again}
         survivors = in_order([self.tried[trial.schedule] for trial in leaders], self.predict)
         survivors = survivors or in_order(self._trials(), self.predict)[:1]
@@ -178,7 +186,17 @@ class _Search:
     def _labelled(self, trial: Trial) -> Trial:
         return replace(trial, predicted_s=self.predict(trial.schedule))
 
+    def _interrupt(self) -> None:
+        """Ends the search with what was measured before the batch that was broken off. Raises KeyboardInterrupt where
+        nothing was.
+        """
+        if not self.tried:
+            raise KeyboardInterrupt
+        self.reason, self.interrupted = self.stop(), True
+
     def _spent(self) -> bool:
+        if self.interrupted:
+            return True
         if len(self.tried) >= self.limits.max_trials:
             self.reason = f"all {self.limits.max_trials} trials were made"
         elif self.clock() - self.begin >= self.limits.budget_s and self.tried:

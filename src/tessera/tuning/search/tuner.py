@@ -55,12 +55,19 @@ def tune_on_device(
     if conditions is not None:
         provenance = replace(provenance, mode=conditions.named(provenance.mode))
     evaluation = Evaluation(problem, provenance, measurer, limits, database, progress, conditions)
+    team = current_team()
 
     def lead(evaluate: Evaluate) -> SearchResult:
         with Interruption() as asked:
-            return search(problem.space, problem.predict, evaluate, limits, strategy=strategy, stop=asked.reason)
 
-    team = current_team()
+            def alone(schedules: Sequence[Schedule], effort: Effort) -> Sequence[Trial]:
+                with asked.breaking_off():
+                    return evaluate(schedules, effort)
+
+            # Ranks wait for one another: what one of them breaks off, the others would wait for.
+            measured = alone if team is None else evaluate
+            return search(problem.space, problem.predict, measured, limits, strategy=strategy, stop=asked.reason)
+
     result = lead(evaluation) if team is None else team.search(str(problem.identity), lead, evaluation)
     best = result.best
     expected_s = best.predicted_s if best.predicted_s is not None and math.isfinite(best.predicted_s) else None

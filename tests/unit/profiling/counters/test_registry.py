@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tessera.cli.commands.doctor import counters
+from tessera.cli.examination import counters
 from tessera.errors import ArgumentError
 from tessera.profiling.counters import registry
 from tessera.profiling.counters.interfaces import CounterBackend, Subject

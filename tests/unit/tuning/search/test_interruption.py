@@ -8,15 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 import pytest
 
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.measure.measurement import FINAL, Effort
+from tessera.tuning.measure.measurement import FINAL, SCREEN, Effort
 from tessera.tuning.measure.trial import Trial
-from tessera.tuning.search.interruption import Interruption
-from tessera.tuning.search.search import SearchLimits, search
+from tessera.tuning.search.interruption import Interruption, SearchInterrupted
+from tessera.tuning.search.search import SearchLimits, SearchResult, search
 from tests.unit.tuning.support import SPACE, misled_seconds, synthetic_seconds, timing
 
 
@@ -54,6 +55,45 @@ def test_other_threads_are_left_alone() -> None:
     thread.start()
     thread.join()
     assert reasons == [""]
+
+
+def interrupted_at(effort: Effort, calls: int) -> SearchResult:
+    """A search in which Ctrl-C is pressed while a measurement of an effort, the so many-th, takes two minutes."""
+    before = 0
+    asked = Interruption()
+
+    def evaluate(schedules: Sequence[Schedule], given: Effort) -> list[Trial]:
+        nonlocal before
+        with asked.breaking_off():
+            before += given is effort
+            if given is effort and before == calls:
+                threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
+                time.sleep(120.0)
+            return [Trial(schedule, "ok", timing(synthetic_seconds(schedule))) for schedule in schedules]
+
+    with asked:
+        return search(SPACE, misled_seconds, evaluate, SearchLimits(max_trials=24), stop=asked.reason)
+
+
+@pytest.mark.parametrize(("effort", "calls"), [(SCREEN, 2), (FINAL, 1)], ids=["screening", "finals"])
+def test_ctrl_c_does_not_wait_for_what_is_being_measured(effort: Effort, calls: int) -> None:
+    begin = time.monotonic()
+    result = interrupted_at(effort, calls)
+    assert time.monotonic() - begin < 60.0
+    assert result.reason == "Ctrl-C was pressed"
+    assert result.best in result.trials
+
+
+def test_ctrl_c_aborts_where_nothing_was_measured() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_at(SCREEN, 1)
+
+
+def test_what_begins_after_ctrl_c_is_broken_off_at_once() -> None:
+    with Interruption() as asked:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(SearchInterrupted), asked.breaking_off():
+            pytest.fail("it ran")
 
 
 PROGRAM = """

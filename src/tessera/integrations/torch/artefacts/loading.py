@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ from torch.utils import _pytree as pytree
 
 from tessera.dtypes import dtype_of
 from tessera.errors import ArtefactError, UnsupportedTargetError
-from tessera.integrations.torch.artefacts.file import ArtefactReader
-from tessera.integrations.torch.artefacts.values import call_of, tensor_of, value_of
+from tessera.integrations.torch.artefacts.values import call_of, value_of
 from tessera.integrations.torch.graphs.execution import CallStep, Execution
 from tessera.integrations.torch.partitions.layouts import Layout
 from tessera.integrations.torch.partitions.outputs import Computed, Given, Outputs
@@ -24,8 +22,10 @@ from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.structures.interning import scalar
 from tessera.lazy.structures.structure import Structure
 from tessera.runtime.plans import native
+from tessera.runtime.plans.artefact_file import ArtefactReader, check_place
 from tessera.runtime.plans.plan import layout_of
 from tessera.runtime.plans.stored_plan import StoredCopy, StoredKernels, plan_of, structure_of
+from tessera.runtime.plans.stored_tensors import tensor_of
 
 Shape = tuple[int, ...]
 
@@ -45,7 +45,9 @@ class LoadedProgram:
     def __init__(self, path: Path) -> None:
         reader = ArtefactReader(path)
         header = reader.header
-        _check_place(path, header)
+        if "in_spec" not in header:
+            raise ArtefactError(f"{path} is no program of torch", hints=["kernels: tessera.load_kernel"])
+        check_place(path, header)
         native.provide_driver(bytes(reader.blob(header["driver"]["blob"])), header["driver"]["openmp"])
         self._header, self._reader = header, reader
         self._kernels = StoredKernels(lambda number: bytes(reader.blob(number)))
@@ -134,17 +136,6 @@ class LoadedProgram:
         if number not in self._copies:
             self._copies[number] = StoredCopy(self._reader.blob(number))
         return self._copies[number]
-
-
-def _check_place(path: Path, header: Mapping[str, Any]) -> None:
-    for what, made, here in (
-        ("torch", header["torch"], torch.__version__),
-        ("a machine of the kind", header["machine"], platform.machine()),
-    ):
-        if made != here:
-            raise ArtefactError(
-                f"{path} was made for {what} {made}, and here is {here}", hints=["compile it on this machine"]
-            )
 
 
 def _check(value: Any, described: Mapping[str, Any]) -> None:

@@ -1,10 +1,10 @@
-"""Arguments of torch's operators, tensors and calls as JSON, and back."""
+"""Arguments of torch's operators and calls as JSON, and back."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -12,7 +12,6 @@ import torch
 from tessera.errors import ArtefactError
 from tessera.integrations.torch.graphs.calls import NodeOperand, TorchCall
 from tessera.integrations.torch.graphs.execution import ResultSlot
-from tessera.runtime.plans.stored_plan import Blobs
 
 _KINDS: Final[dict[str, type]] = {
     "dtype": torch.dtype,
@@ -106,31 +105,3 @@ def _function(name: str) -> Callable[..., Any]:
             hints=["import the package that registers the operator before the artefact is loaded"],
         )
     return found
-
-
-def plain_tensor(tensor: torch.Tensor, blobs: Blobs) -> dict[str, Any]:
-    """A tensor as JSON, its elements as a blob."""
-    if tensor.layout != torch.strided or tensor.device.type != "cpu":
-        raise ArtefactError(f"a constant of layout {tensor.layout} on {tensor.device} cannot be written down")
-    once = tensor.detach()[_each_once(tensor.stride())].contiguous()
-    return {
-        "blob": blobs.keep(once.reshape(-1).view(torch.uint8).numpy().tobytes()),
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "shape": list(tensor.shape),
-        "strides": list(tensor.stride()),
-    }
-
-
-def tensor_of(given: dict[str, Any], content: Callable[[int], memoryview]) -> torch.Tensor:
-    """The tensor that `plain_tensor` has told of, in memory of its own, as it lay: plans read it by its strides."""
-    shape, strides = given["shape"], given["strides"]
-    made = torch.empty_strided(shape, strides, dtype=getattr(torch, given["dtype"]))
-    if made.numel():
-        once = made[_each_once(strides)]
-        once.copy_(torch.frombuffer(content(given["blob"]), dtype=torch.uint8).view(made.dtype).view(once.shape))
-    return made
-
-
-def _each_once(strides: Sequence[int]) -> tuple[slice, ...]:
-    """The index of the elements without repetitions, which have a stride of 0."""
-    return tuple(slice(None if stride else 1) for stride in strides)

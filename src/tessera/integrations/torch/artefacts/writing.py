@@ -16,8 +16,7 @@ from torch.utils import _pytree as pytree
 
 from tessera.errors import ArtefactError
 from tessera.integrations.torch.artefacts.export import Exported, exported
-from tessera.integrations.torch.artefacts.file import ArtefactWriter
-from tessera.integrations.torch.artefacts.values import plain, plain_call, plain_tensor
+from tessera.integrations.torch.artefacts.values import plain, plain_call
 from tessera.integrations.torch.graphs.calls import TorchCall
 from tessera.integrations.torch.graphs.execution import CallStep, Slots
 from tessera.integrations.torch.graphs.extents import Extents
@@ -31,8 +30,10 @@ from tessera.integrations.torch.partitions.partition import Partition
 from tessera.lazy.leaves.export import memory_of
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.runtime.plans import native
+from tessera.runtime.plans.artefact_file import ArtefactWriter
 from tessera.runtime.plans.plan import BoundPlan
 from tessera.runtime.plans.stored_plan import plain_plan, plain_structure
+from tessera.runtime.plans.stored_tensors import plain_tensor
 
 MOST_SIZES: Final = 9
 """How many values of a size are compiled where the user names none."""

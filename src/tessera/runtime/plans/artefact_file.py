@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+
+import torch
 
 from tessera.errors import ArtefactError
 from tessera.system.files import replacing
@@ -84,3 +88,15 @@ def _content(path: Path) -> bytearray:
     with path.open("rb") as file:
         size = file.readinto(content)
     return content[:size]
+
+
+def check_place(path: Path, header: Mapping[str, Any]) -> None:
+    """Raises ArtefactError (E_ARTEFACT) where the file was made for another torch or another kind of machine."""
+    for what, made, here in (
+        ("torch", header["torch"], torch.__version__),
+        ("a machine of the kind", header["machine"], platform.machine()),
+    ):
+        if made != here:
+            raise ArtefactError(
+                f"{path} was made for {what} {made}, and here is {here}", hints=["compile it on this machine"]
+            )
