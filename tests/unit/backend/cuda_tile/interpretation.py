@@ -1,7 +1,7 @@
 """Interprets programs of CUDA Tile IR on torch tensors, as "Tile IR", 8. Operations says what each does.
 
-What a program must not rely on is made to show: reads outside of a view without padding are NaN, an access outside of
-a buffer's memory is an error, and so is an assumption that does not hold.
+What a program must not rely on is made to show: reads outside of a view without padding are NaN; an access outside of
+a buffer's memory is an error, and so are a tile that lies outside of a view and an assumption that does not hold.
 """
 
 from __future__ import annotations
@@ -199,6 +199,7 @@ class _Block:
         at, inside = torch.tensor(int(view.base.at)), torch.tensor(True)
         for dim, (size, extent, stride) in enumerate(zip(kind.tile, view.shape, view.strides, strict=True)):
             shape = [size if axis == dim else 1 for axis in range(len(kind.tile))]
+            assert 0 <= int(index[dim]) * size < extent, "a tile that lies outside of a view"
             lanes = (int(index[dim]) * size + torch.arange(size)).reshape(shape)
             at, inside = at + lanes * stride, inside & (lanes >= 0) & (lanes < extent)
         return at.broadcast_to(kind.tile), inside.broadcast_to(kind.tile)
