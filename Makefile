@@ -1,5 +1,6 @@
 # make quickstart   install into .venv, then tune, check and run real kernels on this machine
 # make test         install, check, run all tests
+# make whole        make test with more cases of the same: all GPUs, all models
 # make check        lint, format, types
 # make bench        compare with other libraries; SUITE=gemm THREADS=1 narrow it
 # make docs         run the snippets of README.md and docs/
@@ -11,6 +12,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SOURCES := $(wildcard src tests bench examples tools)
 SUITE ?= all
+# Processes that run tests: one more than the two cores of the machines that check this, since some wait.
+WORKERS ?= 3
 
 # The first Python of a fitting version that really starts: a version manager's shim may stand for one that it does not have.
 FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
@@ -19,14 +22,17 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3 python; do \
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: quickstart test check format bench docs site release setup clean
+.PHONY: quickstart test whole check format bench docs site release setup clean
 .DEFAULT_GOAL := test
 
 quickstart: setup
 	$(BIN)/tessera quickstart
 
 test: setup check
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal --timeout 900 --timeout-method thread
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --timeout 900 --timeout-method thread
+
+whole: setup check
+	$(BIN)/python -m pytest -q --whole -n $(WORKERS) --dist worksteal --timeout 900 --timeout-method thread
 
 check: setup
 	$(BIN)/ruff check --quiet $(SOURCES)

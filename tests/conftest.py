@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tessera import settings
+from tests import whole
 
 if find_spec("hypothesis") is not None:  # tests/gpu does without
     from hypothesis import settings as hypothesis_settings
@@ -26,9 +27,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-goldens", action="store_true", help="rewrite golden files instead of comparing with them"
     )
+    parser.addoption(
+        "--whole", action="store_true", help="run also the cases that `make test` leaves to `make whole` (marked whole)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    whole.set_whole(config.getoption("--whole"))
     # Before anything reads the settings, and inherited by the processes that tests start.
     for name in [name for name in os.environ if name.startswith("TESSERA_")]:
         del os.environ[name]
@@ -49,6 +54,19 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_RUNTIME_DIR"] = folder.name  # where processes listen to be profiled
     # What was measured on one kind of CPU does not decide what tests see on another.
     os.environ["TESSERA_TUNE_SHIPPED"] = "0"
+    os.environ["TESSERA_CORE_FACTS"] = "0"
+
+
+@pytest.hookimpl(trylast=True)  # after folders' own hooks, which mark cases
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves cases marked whole, more of what other cases show already, to `make whole`, or to whoever names them."""
+    named = any("::" in each for each in config.args)
+    if config.getoption("--whole") or named:
+        return
+    left = [item for item in items if item.get_closest_marker("whole")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("whole")]
 
 
 def pytest_collection_finish() -> None:

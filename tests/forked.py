@@ -61,42 +61,70 @@ def run(
 
     Raises subprocess.TimeoutExpired after so many seconds.
     """
+    try:
+        done = _run(textwrap.dedent(program), ["-c", *arguments], environment, timeout)
+    except subprocess.TimeoutExpired as late:
+        raise subprocess.TimeoutExpired(late.cmd, timeout, _text(late.output), _text(late.stderr)) from None
+    return subprocess.CompletedProcess(done.args, done.returncode, _text(done.stdout), _text(done.stderr))
+
+
+def _text(written: bytes | None) -> str:
+    return (written or b"").decode(errors="replace")
+
+
+def tessera(*arguments: str, given: bytes = b"", timeout: float = 120.0) -> subprocess.CompletedProcess[bytes]:
+    """The command `tessera arguments...` that reads `given`: how it ended, what it wrote.
+
+    Raises subprocess.TimeoutExpired after so many seconds.
+    """
+    return _run("from tessera.cli.main import main; main()", ["tessera", *arguments], None, timeout, given)
+
+
+def _run(
+    program: str, arguments: list[str], environment: Mapping[str, str] | None, timeout: float, given: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
     server = _server()
-    command = ["-c", *arguments]
     asked = {
-        "program": textwrap.dedent(program),
-        "arguments": command,
+        "program": program,
+        "arguments": arguments,
         "environment": dict(os.environ if environment is None else environment),
         "folder": str(Path.cwd()),
     }
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
-        socket.send_fds(server.channel, [json.dumps(asked).encode()], [output.fileno(), complaints.fileno()])
+    with (
+        tempfile.TemporaryFile() as read,
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as complaints,
+    ):
+        read.write(given)
+        read.seek(0)
+        descriptors = [each.fileno() for each in (read, output, complaints)]
+        socket.send_fds(server.channel, [json.dumps(asked).encode()], descriptors)
         pid = server.answer()
         try:
             status = server.answer(timeout)
         except TimeoutError:
             os.kill(pid, signal.SIGKILL)
             server.answer()
-            raise subprocess.TimeoutExpired(command, timeout, _text(output), _text(complaints)) from None
+            raise subprocess.TimeoutExpired(arguments, timeout, _content(output), _content(complaints)) from None
         returncode = os.waitstatus_to_exitcode(status)
-        return subprocess.CompletedProcess(command, returncode, _text(output), _text(complaints))
+        return subprocess.CompletedProcess(arguments, returncode, _content(output), _content(complaints))
 
 
-def _text(file: IO[bytes]) -> str:
+def _content(file: IO[bytes]) -> bytes:
     file.seek(0)
-    return file.read().decode(errors="replace")
+    return file.read()
 
 
 def _serve(channel: socket.socket) -> Mapping[str, Any]:
     """Forks for every request. Returns in each fork, with what it is asked; ends when nobody can ask any more."""
     while True:
-        message, descriptors, _, _ = socket.recv_fds(channel, 1 << 20, 2)
+        message, descriptors, _, _ = socket.recv_fds(channel, 1 << 20, 3)
         if not message:
             os._exit(0)
         child = os.fork()
         if not child:
             channel.close()
-            for descriptor, standard in zip(descriptors, (1, 2), strict=True):
+            for descriptor, standard in zip(descriptors, (0, 1, 2), strict=True):
                 os.dup2(descriptor, standard)
                 os.close(descriptor)
             asked: Mapping[str, Any] = json.loads(message)

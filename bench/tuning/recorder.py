@@ -24,11 +24,11 @@ from bench.tuning.journal import Journal
 from bench.tuning.problems import Posed, Problem
 from bench.tuning.table import SUFFIX, About, Record, Role, Table, Turns, write
 from bench.tuning.timing import Timed, Timer
+from tessera.compiler.device import compilers
 from tessera.errors import TuneFailedError
 from tessera.lazy.threads import worker_count
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Estimate
-from tessera.target import detect
 from tessera.target.stored_ceilings import stored_ceilings
 from tessera.tuning.measure.measurement import Effort
 from tessera.tuning.search.search import SearchLimits
@@ -92,7 +92,7 @@ class Recorder:
         table = self.journal.table()
         if finished:
             write(table, self.path)
-            machines.save(detect(), self.folder)
+            machines.save(compilers.kernel_compiler().target, self.folder)
             self.part.unlink()
         return table
 

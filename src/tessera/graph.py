@@ -47,7 +47,7 @@ def profile(step_fn: Callable[[], object], *, steps: int = 1, warmup: int = 1) -
     `step_fn()` is called `warmup` times, which compiles the timed kernels, and then `steps` times, which are measured.
     What it evaluates, and what it makes and leaves unevaluated, runs as builds of their own of the same kernels under
     the same schedules, which read the clock around each tile; results are the same bit for bit. Its usual kernels stay
-    as they are. What GPUs compute is waited for after each evaluation.
+    as they are. What GPUs compute is waited for after each evaluation. A session around it keeps the rows in its trace.
 
     Raises ArgumentError for what cannot be called, and for less than one step; and what `step_fn` raises.
     """
@@ -57,7 +57,7 @@ def profile(step_fn: Callable[[], object], *, steps: int = 1, warmup: int = 1) -
     from tessera.compiler.device.timing import Timing, clock_cost
     from tessera.compiler.pipeline import planned_by
     from tessera.profiling.ring import recorder
-    from tessera.profiling.tiles.tile_profile import rows_of
+    from tessera.profiling.tiles.tile_profile import rows_of, tell_sessions
 
     clock, timing = clock_cost(), Timing()
     with planned_by(timing):
@@ -69,6 +69,7 @@ def profile(step_fn: Callable[[], object], *, steps: int = 1, warmup: int = 1) -
             for _ in range(steps):
                 step_fn()
     rows = rows_of(measured.records(), timing.tiles, clock, recorder.ns_per_tick())
+    tell_sessions(rows)
     result = TileProfile(rows, clock, (*map(str, timing.rewritten), *_notes(timing, measured.unmeasured)))
     print(result)
     return result

@@ -104,6 +104,7 @@ from tessera.doors.elementwise.trigonometry import (
     sinh,
     tan,
 )
+from tessera.doors.experts import moe
 from tessera.doors.flow.loops import cond, map, scan, while_loop
 from tessera.doors.indexing import embedding, gather, index_copy, index_select, one_hot, scatter_add, take
 from tessera.doors.losses import cross_entropy
@@ -297,6 +298,7 @@ __all__ = [
     "meshgrid",
     "min",
     "minimum",
+    "moe",
     "movedim",
     "mul",
     "nan_to_num",

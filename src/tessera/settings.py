@@ -118,6 +118,12 @@ class Settings:
         default=True,
         metadata=_variable("TESSERA_TUNE_SHIPPED", _switch, "whether winners that come with the package are used"),
     )
+    core_facts: bool = field(
+        default=True,
+        metadata=_variable(
+            "TESSERA_CORE_FACTS", _switch, "whether schedules heed what was measured of this CPU's cores (once, 0.2 s)"
+        ),
+    )
     cuda_graphs: str = field(
         default="auto",
         metadata=_variable(

@@ -23,6 +23,7 @@ def record(folder: Path, sources: Path, devices: tuple[str, ...], *how: str) -> 
         (folder / device).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="tessera-baseline-") as cache:
             environment = {**os.environ, "TESSERA_CACHE_DIR": cache, "TESSERA_TUNE_SHIPPED": "0"}
+            environment["TESSERA_CORE_FACTS"] = "0"
             environment["PYTHONPATH"] = os.pathsep.join((str(sources / "src"), str(sources)))
             command = [sys.executable, "-m", "tests.baseline.recording", device, str((folder / device).resolve()), *how]
             subprocess.run(command, cwd=sources, env=environment, check=True)

@@ -69,6 +69,7 @@ def cpu_kernels(device: Target, folder: Path) -> Iterator[tuple[str, Made]]:
     from tessera.backend.llvm import backend
     from tessera.compiler.device import compilers
     from tessera.ir.parsing import print_module
+    from tessera.scheduling.language.sources import ChosenSchedule
     from tests.baseline.programs import PROGRAMS
     from tests.fuzz.ways import forget
 
@@ -85,13 +86,13 @@ def cpu_kernels(device: Target, folder: Path) -> Iterator[tuple[str, Made]]:
     compiler = compilers.kernel_compiler()
 
     def drawing(number: int) -> Any:
-        return lambda compiler, call, problem: compiler.space(compiler.subject(call), problem).draw(
-            random.Random(f"{call.item.name} {number}")
+        return lambda compiler, call, problem: ChosenSchedule(
+            compiler.space(compiler.subject(call), problem).draw(random.Random(f"{call.item.name} {number}")), "given"
         )
 
     for name, build in PROGRAMS.items():
         for number in range(DRAWN + 1):
-            compiler.source = drawing(number) if number else None
+            compiler.tuned = drawing(number) if number else None
             forget()
             made.clear()
             build().eval()

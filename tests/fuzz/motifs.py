@@ -134,7 +134,12 @@ def attention_written_out(growth: Any, x: Tensor) -> Tensor | None:
         growth.obtain(WantedOperand((*lead, keys, 5), x.dtype)),
     )
     scores = op.matmul(op.tanh(q), op.swapaxes(op.tanh(k), -1, -2)) * chance.choice((0.125, 1.0))
-    kind = chance.randint(0, 3)
+    kind = chance.randint(0, 5)
+    if kind > 3:  # soft-capped, and then maybe seen through a window
+        scores = op.tanh(scores / 2.5) * 2.5
+    if kind == 5:
+        row, column = op.reshape(op.arange(rows), (rows, 1)), op.arange(keys)
+        scores = op.where((column <= row) & (row - column < 7), scores, float("-inf"))
     if kind == 1:
         scores = scores + growth.obtain(WantedOperand((rows, keys), x.dtype))
     elif kind == 2:

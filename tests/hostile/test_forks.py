@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PROGRAM = """
-import importlib.abc, os, signal, sys, threading, warnings
+import faulthandler, importlib.abc, os, sys, threading, warnings
 import torch
 from tessera import op
 
@@ -33,7 +33,8 @@ first.start()
 assert importing.wait(60), "the module is not imported by a first evaluation"
 child = os.fork()
 if child == 0:
-    signal.alarm(300)  # a child that hangs hangs for ever; one on a busy machine may take a minute
+    # A child that hangs hangs for ever, and says where; one on a busy machine may take a minute.
+    faulthandler.dump_traceback_later(240, exit=True)
     right = torch.allclose(op.tanh(x * 2.0).torch(), torch.tanh(x * 2.0))
     os._exit(0 if right else 1)
 status = os.waitpid(child, 0)[1]
@@ -59,6 +60,19 @@ def test_a_fork_in_the_middle_of_the_first_evaluations_imports_evaluates(module:
     done = subprocess.run(program, capture_output=True, text=True, timeout=600, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+def test_forks_at_drawn_moments_of_the_first_evaluation_evaluate() -> None:
+    program = [sys.executable, "-m", "tests.hostile.moments", "--count", "12"]
+    done = subprocess.run(
+        program,
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.returncode, done.stdout) == (0, "12 forks, 0 hung or were wrong\n"), done.stdout + done.stderr
 
 
 LOADED = """

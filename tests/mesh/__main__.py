@@ -24,9 +24,11 @@ def main() -> int:
             if fault is not None:
                 faults += 1
                 print(f"seed {seed}, {'gradients' if smooth else 'results'}: {fault}\n", flush=True)
+        checked = seed - options.seed + 1
+        if checked % 100 == 0 or checked == options.cases or faults >= options.most:
+            print(f"{checked} seeds, {faults} faults, {time.monotonic() - begun:.0f} s", flush=True)
         if faults >= options.most:
             break
-    print(f"{options.cases} seeds, {faults} faults, {time.monotonic() - begun:.0f} s")
     return int(faults > 0)
 
 

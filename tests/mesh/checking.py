@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 
 from tessera import dist, grad, op
+from tessera.dtypes import COMPLEX
+from tessera.ops.algebra import call
 from tests.mesh.drawing import INEXACT, Case, drawn
 from tests.mesh.references import by_references
 
@@ -45,21 +48,29 @@ def _gradients(case: Case) -> Iterator[tuple[str, bool, torch.Tensor, torch.Tens
     mesh = case.mesh()
     here, there = case.values(None), case.values(mesh)
     last = case.steps[-1][0]
-    cotangent = torch.arange(here[last].size).remainder(5).sub(2).reshape(here[last].shape)
-    cotangent = cotangent.to(here[last].dtype.torch)
+    one_last, many_last = (_as_floats(values[last]) for values in (here, there))
+    cotangent = torch.arange(one_last.size).remainder(5).sub(2).reshape(one_last.shape)
+    cotangent = cotangent.to(one_last.dtype.torch)
     wanted = [n for n, each in case.inputs if each.whole.is_floating_point()]
-    ones = grad.vjp(here[last], [here[n] for n in wanted], op.tensor(cotangent))
-    many = grad.vjp(there[last], [there[n] for n in wanted], dist.distribute(cotangent, None, mesh))
+    ones = grad.vjp(one_last, [here[n] for n in wanted], op.tensor(cotangent))
+    many = grad.vjp(many_last, [there[n] for n in wanted], dist.distribute(cotangent, None, mesh))
     exact = case.exact and not any(step.operator in INEXACT for _, step in case.steps)
     for number, one, other in zip(wanted, ones, many, strict=True):
         assert other.layout == there[number].layout, "a gradient lies as what it is by"
         yield f"the gradient by %{number}", exact, one.torch(), other.full().torch()
 
 
+def _as_floats(value: Any) -> Any:
+    """A value of which there are gradients: complex numbers as their parts."""
+    return call("view_as_real", value) if value.dtype in COMPLEX else value
+
+
 def agree(here: torch.Tensor, there: torch.Tensor, exact: bool, rounding: float = 0.0) -> bool:
     """Whether a mesh gave what one process did: the same bits, or within rounding of some units of 1."""
     if here.shape != there.shape or here.dtype != there.dtype:
         return False
+    if here.is_complex():
+        return agree(torch.view_as_real(here), torch.view_as_real(there), exact, rounding)
     if exact:
         one, many = (each.double().nan_to_num(nan=0.25) for each in (here, there))  # which is no whole number
         return torch.equal(one, many)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from tessera import dist, op
-from tessera.dtypes import COMPLEX, DType, bool_, fp64, int64
+from tessera.dtypes import COMPLEX, DType, bool_, complex128, fp64, int64
 from tessera.errors import TesseraError
 from tessera.lazy.leaves.conversion import as_node
 from tessera.lazy.structures.building import apply
@@ -156,6 +156,8 @@ class Drawer:
         draw = torch.Generator().manual_seed(self.chance.getrandbits(32))
         low, high = (0, below) if below is not None else (0, 2) if dtype is bool_ else (-3, 4)
         whole = torch.randint(low, max(high, low + 1), shape, generator=draw).to(dtype.torch)
+        if dtype in COMPLEX:
+            whole = whole + 1j * torch.randint(low, high, shape, generator=draw).to(dtype.torch)
         place = len(self.case.entries)
         self.case.entries.append(Input(whole, self.splits(len(shape))))
         self.found.append(whole)
@@ -193,7 +195,7 @@ class Drawer:
 
     def _fits(self, application: Application) -> bool:
         dtypes = {operand.dtype for operand in application.operands}
-        if dtypes & COMPLEX or (self.smooth and any(d.kind == "float" and d is not fp64 for d in dtypes)):
+        if self.smooth and any(d.kind in ("float", "complex") and d not in (fp64, complex128) for d in dtypes):
             return False
         return all(math.prod(operand.shape) <= MOST_ELEMENTS for operand in application.operands)
 
@@ -203,14 +205,11 @@ class Drawer:
             node = apply(record, attributes, [as_node(self.found[n]) for n in operands])
         except TesseraError:
             return
-        if (
-            node.dtype in COMPLEX
-            or math.prod(node.shape) > MOST_ELEMENTS
-            or (self.smooth and node.dtype.kind != "float")
-        ):
+        if math.prod(node.shape) > MOST_ELEMENTS or (self.smooth and node.dtype.kind not in ("float", "complex")):
             return
         made = value_of(node)
-        whole = bool(((made.double() == made.double().round()) & (made.double().abs() < LARGEST)).all())
+        numbers = (torch.view_as_real(made) if made.is_complex() else made).double()
+        whole = bool(((numbers == numbers.round()) & (numbers.abs() < LARGEST)).all())
         splits = self.splits(made.dim()) if self.chance.random() < 0.2 else None
         self.case.entries.append(Step(record.name, attributes, tuple(operands), splits))
         self.found.append(made)
@@ -222,7 +221,7 @@ class Drawer:
             self.case.rounding = max(self.case.rounding, torch.finfo(made.dtype).eps)
 
 
-_NOT_DRAWN: Final = frozenset({"constrain", "across", "shard_map", "pin", "checked_index", "refit"})
+_NOT_DRAWN: Final = frozenset({"constrain", "across", "shard_map", "pin", "checked_index"})
 _COMMON: Final = (
     "add", "sub", "mul", "maximum", "neg", "relu", "where", "matmul", "matmul", "gemm", "sum", "sum", "max", "mean",
     "reshape", "reshape", "transpose", "broadcast_to", "slice", "concat", "pad", "cast", "conv2d", "softmax",

@@ -76,6 +76,18 @@ MUTATIONS = (
         "same = True",
     ),
     Mutation(
+        "what a scan or a transform reads whole is split",
+        "ir/anchors/along.py",
+        "None if dimension in whole or",
+        "None if",
+    ),
+    Mutation(
+        "places in parts of a tensor are taken for places in all of it",
+        "ir/anchors/along.py",
+        "return _labelled(((*before, None, *after), places), (*before, *places, *after))",
+        'return _labelled(((*before, "rows", *after), places), (*before, *places, *after))',
+    ),
+    Mutation(
         "dimensions that hold several operands one behind the other are split",
         "sharding/partitioning/rules.py",
         "    if index.joined:\n        return None\n",
@@ -107,7 +119,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a shard has the result's global shape among its attributes",
-        "sharding/execution.py",
+        "sharding/partitioning/rules.py",
         "return tuple([shape if name in repeated else value for name, value in named])",
         "return attributes",
     ),

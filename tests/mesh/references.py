@@ -45,7 +45,7 @@ def _applied(record: Operator, inputs: Sequence[torch.Tensor], structure: Struct
 
 
 def _wide(value: torch.Tensor) -> torch.Tensor:
-    return value.double() if value.is_floating_point() else value
+    return value.to(torch.complex128) if value.is_complex() else value.double() if value.is_floating_point() else value
 
 
 def _evaluate(nodes: Sequence[Node]) -> None:

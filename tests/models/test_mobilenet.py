@@ -9,6 +9,8 @@ from tessera import op
 from tessera.handle import Tensor
 from tests.models.witness import Weights, check, check_gradients, image
 
+pytestmark = pytest.mark.whole  # ResNet, ConvNeXt and UNet show most of it
+
 
 def _norm(w: Weights, x: Tensor) -> Tensor:
     channels = x.shape[1]

@@ -22,11 +22,14 @@ from tessera.ops import OPERATORS
 from tessera.rewrite.passes import graph_passes
 from tests.property.checking import evaluated, evaluated_together, reference
 from tests.property.graphs import Graph
+from tests.whole import examples
 
 TOLERANCE = {"fp64": 1e-11, "fp32": 2e-4}
 """Of the largest element: errors of up to a dozen operators, each of which keeps them within its own."""
 
-drawn = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+drawn = settings(
+    max_examples=examples(12, 25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 
 def assert_like(result: torch.Tensor, expected: torch.Tensor, dtype: DType) -> None:
@@ -76,7 +79,7 @@ def test_several_roots_at_once_equal_each_alone(data: st.DataObject) -> None:
         assert_like(result, wanted, fp64)
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(6, 12), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_fusion_changes_nothing(data: st.DataObject) -> None:
     graph = Graph(data.draw, fp64, smooth=False)

@@ -34,6 +34,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         ("TESSERA_TUNE_TIMEOUT", "9", "tune_timeout_s", 9.0),
         ("TESSERA_TUNE_SITE_DIR", "/site", "tune_site_dir", Path("/site")),
         ("TESSERA_TUNE_SHIPPED", "0", "tune_shipped", False),
+        ("TESSERA_CORE_FACTS", "0", "core_facts", False),
         ("TESSERA_PROFILE_RECORDS", "128", "profile_records", 128),
         ("TESSERA_PROFILE_ATTACH", "0", "profile_attach", False),
         ("TESSERA_PROFILE_HOME", "/run/s", "profile_home", Path("/run/s")),

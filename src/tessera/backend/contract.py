@@ -13,7 +13,7 @@ from tessera.backend import container
 from tessera.backend.container import text, whole
 from tessera.backend.gpu_objects import GpuKernelObject, GpuParameter, LaunchFacts, StaticFacts, TensorMapFacts
 from tessera.errors import CompileError
-from tessera.target import Target
+from tessera.target import CoreFacts, Target
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -168,6 +168,11 @@ class Backend(Protocol[K]):
 
 class CpuBackend(Backend[KernelObject], Protocol):
     """A backend whose kernels run in this process."""
+
+    def core_facts(self, target: Target) -> CoreFacts | None:
+        """What one core of this machine, described by `target`, was found to do; measured now, in some 100 ms, where
+        that is not known yet. None from a backend that cannot tell.
+        """
 
     def stored(self, key: str, make: Callable[[], ModuleOp], target: Target) -> KernelObject:
         """The kernel kept under `key`, which must say all that its code depends on; where there is none, that of the

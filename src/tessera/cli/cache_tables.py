@@ -19,9 +19,10 @@ from tessera.tuning.store.selection import Difference
 _HEADINGS = ("key", "operator", "shape", "dtypes", "processor", "threads", "time", "layer", "schedule")
 
 
-def entries(found: Sequence[Found]) -> None:
-    """A table with one line an entry."""
-    table = Table(*_HEADINGS, title=f"{len(found)} winners")
+def entries(found: Sequence[Found], foreign: int = 0) -> None:
+    """A table with one line an entry, which says how many `foreign` ones it leaves out."""
+    left_out = f"{foreign} more are for other processors: --foreign lists them" if foreign else None
+    table = Table(*_HEADINGS, title=f"{len(found)} winners", caption=left_out)
     for each in found:
         identity = each.entry.identity
         row = (

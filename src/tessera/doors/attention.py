@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from tessera.doors.calls.nodes import node, on
 from tessera.handle import Tensor
 from tessera.ops.attention import calls
 from tessera.runtime.streams.stream import Stream
 from tessera.typing import ArrayLike
+
+ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+MaskMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def flash_attention(
@@ -17,6 +23,8 @@ def flash_attention(
     causal: bool = False,
     scale: float | None = None,
     mask: ArrayLike | None = None,
+    score_mod: ScoreMod | None = None,
+    mask_mod: MaskMod | None = None,
     stream: Stream | None = None,
 ) -> Tensor:
     """softmax(scale * q @ k^T + mask) @ v, formed without a matrix of scores in memory.
@@ -30,6 +38,11 @@ def flash_attention(
     j <= i + len_k - len_q, so that the last query sees all. A query without any key, or whose scores are all -inf,
     gives 0. Whether a value of a hidden key that is not finite shows is undefined.
 
+    `score_mod(score, batch, head, query, key)` gives the score that the softmax sees in place of a scaled one, and
+    `mask_mod(batch, head, query, key)` says which keys are seen; blocks of keys that no query sees are skipped. Both
+    are called once, with tensors: positions are int32, and tensors of the function's own may be indexed by them. They
+    come before `mask` and `causal`.
+
     Dao et al., "FlashAttention" (2022) and "FlashAttention-2" (2023), over the online softmax of Milakov and Gimelshein
     (2018).
 
@@ -42,4 +55,4 @@ def flash_attention(
     """
     queries, keys, values = (node(operand) for operand in (q, k, v))
     offset = None if mask is None else node(mask)
-    return on(calls.flash_attention(queries, keys, values, causal, scale, offset), stream)
+    return on(calls.flash_attention(queries, keys, values, causal, scale, offset, score_mod, mask_mod), stream)

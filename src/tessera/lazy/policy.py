@@ -14,6 +14,7 @@ from torch import get_num_threads
 
 from tessera import settings
 from tessera.errors import ArgumentError
+from tessera.lazy.threads import within_quota
 from tessera.system import forks
 
 Mode: TypeAlias = Literal["fast", "deterministic", "strict"]
@@ -73,7 +74,9 @@ def is_current(threads: int | None) -> bool:
     for a detour. Costs 40 ns while that is so everywhere.
     """
     return (_plain or (not _detours and current_policy() == FAST)) and (
-        threads is None or threads == (settings.fixed_threads or get_num_threads())
+        threads is None
+        or threads == (settings.fixed_threads or get_num_threads())
+        or (settings.fixed_threads is None and threads == within_quota(get_num_threads()))
     )
 
 

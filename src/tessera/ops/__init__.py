@@ -27,6 +27,7 @@ _RECORDS: Final = (
     "window.records",
     "collective.records",
     "attention.saved",
+    "attention.scored",
 )
 """The modules that register operators, in the order of `OPERATORS`, by which the fuzzer draws."""
 

@@ -23,7 +23,7 @@ from tessera.lazy.node import leaf_node
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.promotion import broadcast_shape, common_dtype
 from tessera.lazy.structures.structure import Attributes, Position, Shape, Structure
-from tessera.ops.algebra import call, sum_to
+from tessera.ops.algebra import call, literal, sum_to
 from tessera.ops.applications import transforms
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.layout.views import existing, indexed
@@ -53,7 +53,9 @@ def _as_given(name: str, operands: Sequence[Typed], attributes: Named) -> list[D
 
 def conjugate(z: N) -> N:
     """The complex conjugate: the imaginary parts times -1, one kernel."""
-    return call("view_as_complex", call("mul", call("view_as_real", z), torch.tensor([1.0, -1.0])))
+    real = real_of(z.dtype)
+    number = call("cast", call("iota", shape=(PAIR,)), dtype=real)  # 0 for real parts, 1 for imaginary ones
+    return call("view_as_complex", call("view_as_real", z) * (literal(1, real) - number * literal(2, real)))
 
 
 def part(z: N, which: int) -> N:
@@ -247,6 +249,7 @@ define(
     _mul,
     {},
     result=_broadcast,
+    anchor=anchor_rules.broadcast,
     flops=per_element(6),
     reference=torch.mul,
     gradient=_mul_gradient,
@@ -258,6 +261,7 @@ define(
     _div,
     {},
     result=_broadcast,
+    anchor=anchor_rules.broadcast,
     flops=per_element(11),
     reference=torch.div,
     gradient=_div_gradient,
@@ -269,6 +273,7 @@ define(
     _matmul,
     {},
     result=_product_shape,
+    anchor=anchor_rules.product,
     flops=_product_flops,
     reference=torch.matmul,
     gradient=_matmul_gradient,
@@ -281,6 +286,7 @@ define(
     {},
     operand_dtypes=_as_given,
     result=_magnitude,
+    anchor=anchor_rules.broadcast,
     flops=per_element(4),
     reference=torch.abs,
     gradient=_abs_gradient,
@@ -292,6 +298,7 @@ define(
     {"dtype": None},
     operand_dtypes=_as_given,
     result=_widened,
+    anchor=anchor_rules.broadcast,
     reference=lambda x, *, dtype: x.to(torch.complex128),
     gradient=_to_complex_gradient,
     application=transforms.of_widening,

@@ -7,6 +7,7 @@ and the emitter computes bf16 and fp16 in fp32.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from tessera.dtypes import DType
@@ -144,7 +145,9 @@ class Emitter(Protocol[V]):
     def convolve(self, image: V, weights: V, /) -> V:
         """The sum of products over the window and the channels, in the accumulator's dtype; see `ops.convolution`."""
 
-    def attend(self, q: V, k: V, v: V, scale: V, mask: V | None, causal: bool, /) -> V:
+    def attend(
+        self, q: V, k: V, v: V, scale: V, mask: V | None, causal: bool, scored: Callable[[V], V] | None = None, /
+    ) -> V:
         """For each query the mean of the values, weighted by the softmax over keys of the scaled and masked scores, in
-        the accumulator's dtype; see `ops.attention`.
+        the accumulator's dtype; see `ops.attention`. `scored` says what becomes of a scaled score before it is masked.
         """

@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -20,6 +19,7 @@ from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Attributes, Position, Shape, Structure
 from tessera.ops.applications.rule import AbstractValue, Application, Rule
 from tessera.ops.families import CONSTANT, FAMILIES, FamilyName, OperatorFamily
+from tessera.system.caching import cached_property
 
 Movement: TypeAlias = Literal[
     "permuted", "repeated", "cut", "regrouped", "parted", "paired", "joined", "padded", "counted"

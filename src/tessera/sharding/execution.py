@@ -6,6 +6,7 @@ waited for, the same on every rank.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -23,6 +24,7 @@ from tessera.lazy.structures.building import apply
 from tessera.lazy.structures.structure import Structure
 from tessera.ops.algebra import filled
 from tessera.ops.layout import views
+from tessera.sharding.chunk_choice import ChunkTrials, modelled
 from tessera.sharding.exchange import communication
 from tessera.sharding.exchange.groups import Waiting, begun, begun_together, unpacked
 from tessera.sharding.exchange.order import collective_order
@@ -30,7 +32,7 @@ from tessera.sharding.partitioning.chunking import chunked
 from tessera.sharding.partitioning.partition import partition
 from tessera.sharding.partitioning.program import Chunk, Compute, Joined, Literal, LocalProgram, Read, Regard, ShardMove
 from tessera.sharding.partitioning.redistribution import MeshStep
-from tessera.sharding.partitioning.rules import result_attributes
+from tessera.sharding.partitioning.rules import with_result
 from tessera.sharding.partitioning.schedule import Evaluate, OverlapLimits, Start, schedule_of
 from tessera.sharding.tensors.mesh import Mesh
 from tessera.sharding.tensors.shards import Shards, shards_of
@@ -49,7 +51,9 @@ class ShardedPlan:
 
     def __init__(self, structure: Structure) -> None:
         self.program = partition(structure)
-        self._runs: dict[OverlapLimits, _Run] = {}
+        self._runs: dict[tuple[OverlapLimits, int], _Run] = {}
+        self._modelled: dict[tuple[OverlapLimits, str | None], int] = {}
+        self._trials: dict[OverlapLimits, ChunkTrials] = {}
 
     def run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         """Evaluates over `leaves`, and gives a leaf per root.
@@ -62,9 +66,25 @@ class ShardedPlan:
 
     def _run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         limits = communication.current().limits
-        run = self._runs.get(limits)
+        if isinstance(limits.chunk, int):
+            return self._with(limits, limits.chunk, leaves)
+        mesh = _mesh_of(leaves)
+        if limits.chunk == "auto":
+            key = limits, mesh.topology
+            if key not in self._modelled:
+                self._modelled[key] = modelled(self.program, limits, mesh)
+            return self._with(limits, self._modelled[key], leaves)
+        trials = self._trials.setdefault(limits, ChunkTrials(self.program))
+        begun = time.perf_counter()
+        results = self._with(limits, trials.choice, leaves)
+        if not trials.is_settled:
+            trials.add(time.perf_counter() - begun, mesh)
+        return results
+
+    def _with(self, limits: OverlapLimits, chunk: int, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
+        run = self._runs.get((limits, chunk))
         if run is None:
-            run = self._runs[limits] = _Run(chunked(self.program, limits.chunk), limits)
+            run = self._runs[limits, chunk] = _Run(chunked(self.program, chunk), limits)
         return run(leaves)
 
     def reserve(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
@@ -148,7 +168,8 @@ class _Run:
             elif isinstance(instruction, Compute):
                 operands = [nodes[each] for each in instruction.operands]
                 shape = value.layout.local_shape(value.shape, coordinates)
-                nodes[number] = apply(instruction.operator, _local(instruction, shape), operands)
+                attributes = with_result(instruction.operator, instruction.attributes, value.shape, shape)
+                nodes[number] = apply(instruction.operator, attributes, operands)
                 assert nodes[number].structure.shape == shape, (instruction, nodes[number], shape)
             elif isinstance(instruction, Regard):
                 nodes[number] = nodes[instruction.operand]
@@ -202,16 +223,6 @@ def _on_each_device(leaf: Leaf) -> Leaf:
     if not is_mesh(leaf.structure.device):
         return leaf
     return Leaf(interning.buffer(leaf.shape, leaf.strides, leaf.dtype), leaf.address, leaf.owner, leaf.version)
-
-
-def _local(instruction: Compute, shape: Shape) -> tuple[Any, ...]:
-    """The attributes of an operator on a shard: those that repeat the result's shape have that of its shard."""
-    operator, attributes = instruction.operator, instruction.attributes
-    repeated = result_attributes(operator)
-    if not repeated or (operator.known_anchor is None and operator.anchor_rule is None):
-        return attributes  # what no map describes is computed whole
-    named = zip(operator.attribute_names, attributes, strict=True)
-    return tuple([shape if name in repeated else value for name, value in named])
 
 
 def _kept(node: Node, step: MeshStep, shape: Shape, coordinates: Coordinates) -> Any:

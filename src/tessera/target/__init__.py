@@ -2,13 +2,15 @@
 
 `detect()` describes this machine's CPU, `detect_gpu(index)` its GPU, `gpu(name)` one from its data sheet,
 `arm_cpu(name)` an Arm CPU that need not be there. A CPU's `ceilings` are None until they have been measured and
-attached with `Target.with_ceilings`; a GPU's are published ones until then, or estimates, as their `source` says.
+attached with `Target.with_ceilings`, and so is its `core`; a GPU's are published ones until then, or estimates, as
+their `source` says.
 """
 
 from __future__ import annotations
 
 from tessera.target.arm import ARM_CPUS, arm_cpu
 from tessera.target.ceilings import Ceilings, ComputeCeiling, MemoryCeiling
+from tessera.target.core import CoreFacts
 from tessera.target.cpu import amx_refusal, detect, lacking
 from tessera.target.datasheet import DataSheet, Interconnect, Link, MemoryFacts, Peak
 from tessera.target.facts import GpuLimits, MemoryLevel, Target
@@ -20,6 +22,7 @@ __all__ = [
     "GPUS",
     "Ceilings",
     "ComputeCeiling",
+    "CoreFacts",
     "DataSheet",
     "GpuLimits",
     "Interconnect",

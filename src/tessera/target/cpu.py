@@ -130,6 +130,12 @@ def describe(
     )
 
 
+@cache
+def machine_name() -> str:
+    """The name of this machine's CPU, for which LLVM is not asked; "" where the system tells none."""
+    return cpu_name(_read(Path("/proc/cpuinfo")))
+
+
 def cpu_name(cpuinfo: str) -> str:
     """The model name in the text of /proc/cpuinfo, with family and model where the name leaves the generation open."""
     first = cpuinfo.split("\n\n", 1)[0]

@@ -8,11 +8,20 @@ from typing import Final, Literal
 
 from tessera.errors import UnsupportedTargetError
 from tessera.target.ceilings import Ceilings
+from tessera.target.core import CoreFacts
 from tessera.target.datasheet import DataSheet
 
 _AVX512 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
 _NEEDED_ON_X86 = ("avx2", "fma")
 
+USUAL_FMA_PER_CYCLE: Final = 2
+USUAL_FMA_LATENCY: Final = 4
+"""What most cores of servers do since 2015: two fused multiply-adds of full width begin in a cycle, and each takes
+four."""
+USUAL_TLB_PAGES: Final = 64
+"""Entries of the first buffer for data pages of Zen 3 and of Intel's cores from 2013 to 2020."""
+USUAL_WAKE_S: Final = 1.1e-6
+"""Seconds for starting and joining a second worker of torch's OpenMP pool, which waits for it (Zen 4)."""
 
 TENSOR_MAP_BOX: Final = 256
 """The longest side of the block that one instruction of NVIDIA's copy engine moves ("CUDA Driver API",
@@ -56,7 +65,8 @@ class Target:
 
     `arch` is LLVM's name of it ("znver4", "sm_90", "gfx942"), `features` are LLVM's feature names (CPU only). `cores`
     are the physical cores this process may use, or a GPU's multiprocessors; `processors` the logical ones. `memory`
-    lists the levels from the nearest outwards.
+    lists the levels from the nearest outwards. `core` is what was measured of a CPU's core; without it the properties
+    below say what most cores do.
     """
 
     kind: Literal["cpu", "gpu"]
@@ -72,6 +82,7 @@ class Target:
     gpu: GpuLimits | None = None
     datasheet: DataSheet | None = None
     ceilings: Ceilings | None = None
+    core: CoreFacts | None = None
 
     @property
     def has_several_maths(self) -> bool:
@@ -127,6 +138,34 @@ class Target:
         """The memory level called `name` ("L1", "L2", "L3", "DRAM", "HBM"), None where there is none."""
         return next((level for level in self.memory if level.name == name), None)
 
+    def cache_bytes(self, name: str) -> int:
+        """The bytes of a CPU's cache that can be used: as the system says, or less where less was seen to stay; 0 where
+        there is no such cache.
+        """
+        level = self.level(name)
+        stated = level.size_bytes if level is not None else 0
+        return min(stated, dict(self.core.caches).get(name, stated)) if self.core is not None else stated
+
+    @property
+    def fma_per_cycle(self) -> int:
+        """Vector fused multiply-adds of the widest kind, of fp32, that one core of a CPU starts in a cycle."""
+        return self.core.fma_per_cycle if self.core is not None else USUAL_FMA_PER_CYCLE
+
+    @property
+    def fma_latency(self) -> int:
+        """Cycles from a fused multiply-add of fp32 to one that needs its result."""
+        return self.core.fma_latency if self.core is not None else USUAL_FMA_LATENCY
+
+    @property
+    def tlb_pages(self) -> int:
+        """Pages that a core's first translation buffer reaches."""
+        return (self.core.tlb_pages if self.core is not None else 0) or USUAL_TLB_PAGES
+
+    @property
+    def wake_s(self) -> float:
+        """Seconds for starting and joining a second worker."""
+        return (self.core.wake_s if self.core is not None else 0.0) or USUAL_WAKE_S
+
     def byte_per_s(self, level: str, access: str = "read") -> float | None:
         """Peak bandwidth of a memory level for all multiprocessors or cores together: the ceilings', else what is
         published; None where neither knows it.
@@ -134,6 +173,10 @@ class Target:
         known = self.ceilings.byte_per_s(level, self.cores, access) if self.ceilings is not None else None
         published = self.datasheet.level(level) if self.datasheet is not None else None
         return known or (published.byte_per_s if published is not None else None)
+
+    def with_core(self, core: CoreFacts | None) -> Target:
+        """This target with what was measured of its cores, or without."""
+        return self if core == self.core else replace(self, core=core)
 
     def with_ceilings(self, ceilings: Ceilings) -> Target:
         """This target with its ceilings, measured or from a data sheet."""

@@ -1,16 +1,23 @@
-"""The ceilings of devices as they were measured, on disk: a file for each CPU or GPU under `ceilings/` in the cache."""
+"""What was measured of devices, on disk: a file of ceilings for each CPU or GPU under `ceilings/` in the cache, and one
+of a CPU's core beside it.
+"""
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import re
 from pathlib import Path
 
 from tessera import settings
-from tessera.system.files import write_atomically
+from tessera.errors import CacheFormatError
+from tessera.system.files import read_regular, write_atomically
 from tessera.target.ceilings import Ceilings, read_ceilings
+from tessera.target.core import CoreFacts
 from tessera.target.cpu import detect
 from tessera.target.facts import Target
+
+_CORE_BYTES = 1 << 16
 
 
 def stored_ceilings(described: Target | None = None) -> Ceilings | None:
@@ -20,9 +27,27 @@ def stored_ceilings(described: Target | None = None) -> Ceilings | None:
     return read_ceilings(_path(described or detect()))
 
 
+def any_stored(arch: str) -> bool:
+    """Whether ceilings of some device of this architecture were measured, for which LLVM is not asked."""
+    return any(settings.current().ceilings_dir.glob(f"{glob.escape(arch)}-*.json"))
+
+
 def store_ceilings(described: Target, ceilings: Ceilings) -> None:
     """Keeps what was measured of a device. Raises OSError where the folder cannot be written."""
     write_atomically(_path(described), ceilings.to_json().encode())
+
+
+def stored_core(described: Target) -> CoreFacts | None:
+    """What was measured of the cores of a CPU before; None where nothing was that can be read."""
+    try:
+        return CoreFacts.from_json(read_regular(_core_path(described), _CORE_BYTES))
+    except (OSError, CacheFormatError):
+        return None
+
+
+def store_core(described: Target, core: CoreFacts) -> None:
+    """Keeps what was measured of a CPU's cores. Raises OSError where the folder cannot be written."""
+    write_atomically(_core_path(described), core.to_json().encode())
 
 
 def with_stored(described: Target) -> Target:
@@ -42,6 +67,11 @@ def driver_version(system: Path = Path("/")) -> str:
         if found is not None:
             return found[1]
     return ""
+
+
+def _core_path(described: Target) -> Path:
+    path = _path(described)
+    return path.with_name(f"{path.stem}-core.json")
 
 
 def _path(described: Target) -> Path:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from tessera import settings
 from tessera.errors import ArgumentError, DeviceError, TuneFailedError, TuneSpaceEmptyError
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sources import ChosenSchedule
 from tessera.system import forks
 from tessera.tuning import terminal
-from tessera.tuning.config import Config, Imported, Status
+from tessera.tuning.config import Config, Imported, Status, chosen_by
 from tessera.tuning.explanation import ScheduleExplanation, explanation
 from tessera.tuning.interfaces import ProgressHook, TuningBackend, TuningProblem
 from tessera.tuning.measure.conditions import Cache, LaunchMode
@@ -247,17 +248,18 @@ class Autotune:
         identity: Identity,
         permits: Callable[[Schedule], bool],
         problem: Callable[[], TuningProblem],
-    ) -> Schedule | None:
+    ) -> ChosenSchedule | None:
         """The schedule remembered for an identity, else what measured shapes nearby and the model say of its bucket,
         for which `problem` is posed; if `permits` says that it is legal here. Does not tune: on the path of binding.
         """
         found = self.database.lookup(identity)
         if found is not None and permits(found.entry.schedule):
             self._hits += 1
-            return found.entry.schedule
+            source = chosen_by("cache", found.layer, found.entry.origin == "measured")
+            return ChosenSchedule(found.entry.schedule, source)
         self._misses += 1
         unseen = self._unseen.decision(self.database, identity, permits, problem)
-        return None if unseen is None else unseen.schedule
+        return None if unseen is None else ChosenSchedule(unseen.schedule, "nearest")
 
     @property
     def remembers_anything(self) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sources import ScheduleSource
 from tessera.system.notebooks import ShownAsText
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.store.identity import Identity
@@ -26,6 +27,15 @@ _CAVEATS: Final = {
 }
 """What is said of schedules that nothing was measured for, by their source."""
 
+_LAYERS: Final[Mapping[str, ScheduleSource]] = {
+    "memory": "tuned",
+    "user": "tuned",
+    "site": "site",
+    "shipped": "shipped",
+}
+"""Others are caches that the program loaded by their names."""
+_CHOSEN: Final[Mapping[str, ScheduleSource]] = {"model": "model", "nearest": "nearest", "default": "default"}
+
 Source: TypeAlias = Literal["measured", "model", "cache", "nearest", "default", "agreed"]
 WarmingState: TypeAlias = Literal["waiting", "tuning", "elsewhere", "done", "failed"]
 
@@ -38,7 +48,8 @@ class Config(ShownAsText):
     `source` is "measured" or "model" for one found by this call, "cache" for one that the database had, "nearest" for
     one chosen from what was measured for shapes nearby, "default" for an untuned one, "agreed" for what the ranks of a
     job have chosen. Times are seconds per call; with "nearest" `predicted_s` is what is expected here. `stale` names
-    what has changed since it was found (versions, clocks). `note` says more in words.
+    what has changed since it was found (versions, clocks). `note` says more in words, `layer` names the cache that had
+    it.
     """
 
     schedule: Schedule
@@ -49,6 +60,12 @@ class Config(ShownAsText):
     trials: tuple[Trial, ...] = ()
     stale: tuple[str, ...] = ()
     note: str = ""
+    layer: str = ""
+
+    @property
+    def chosen_by(self) -> ScheduleSource:
+        """Who chose the schedule, as traces and explanations say it."""
+        return chosen_by(self.source, self.layer, self.measured_s is not None)
 
     @property
     def is_fresh(self) -> bool:
@@ -58,6 +75,13 @@ class Config(ShownAsText):
     def __str__(self) -> str:
         first = {knob: self.schedule[knob] for knob in _FIRST if knob in self.schedule}
         return f"Best config: {Schedule(first | dict(self.schedule))}{_CAVEATS.get(self.source, '')}"
+
+
+def chosen_by(source: Source, layer: str, is_measured: bool) -> ScheduleSource:
+    """Who chose the schedule of a config with this source, from that layer of the cache."""
+    if source == "cache":
+        return _LAYERS.get(layer, "cache") if is_measured else "model"
+    return _CHOSEN.get(source, "tuned")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ def recalled(problem: TuningProblem, found: Found, now: Provenance | None = None
         entry.measured_s,
         stale=entry.provenance.stale_fields(now),
         note=where,
+        layer=found.layer,
     )
 
 

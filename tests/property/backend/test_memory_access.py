@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse
 from tests.unit.backend.llvm.harness import Guarded, compile_module, run, targets
+from tests.whole import examples
 
 DTYPES = {
     "f32": torch.float32,
@@ -118,7 +119,7 @@ COPIES = st.builds(
 SHAPES = st.tuples(st.integers(1, 40), st.integers(1, 70))
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(40, 80))
 @given(copy=COPIES, source=SHAPES, target=SHAPES, gap=st.integers(0, 3), seed=st.integers(0, 99))
 def test_tiles_over_drawn_buffers(
     copy: Copy, source: tuple[int, int], target: tuple[int, int], gap: int, seed: int
@@ -158,7 +159,7 @@ class GuardPages:
         assert mprotect(address, size, 0) == 0
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20, 40))
 @given(
     copy=COPIES,
     source=SHAPES,

@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 
 from tessera import autotune, settings
+from tessera.cli.commands import cache as commands
 from tessera.cli.main import main
+from tessera.target import detect
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.store.database import CacheWarning
 from tessera.tuning.store.entry import Entry
 from tessera.tuning.store.exchange import collect, export
 from tessera.tuning.store.process_databases import Databases
 from tests.unit.tuning.support import MATMUL, OPTIMUM, entry, shaped, timing
+
+ARCHS = commands._archs
+"""As it is; the tests put another one in its place."""
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
 
@@ -25,8 +30,9 @@ SOFTMAX = replace(MATMUL, operator="softmax", shape=(64, 64))
 
 @pytest.fixture(autouse=True)
 def unnamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of the named caches that other tests have asked for is looked into."""
+    """None of the named caches that other tests have asked for is looked into, and the winners are this machine's."""
     monkeypatch.setattr(autotune, "_databases", Databases())
+    monkeypatch.setattr(commands, "_archs", lambda: (MATMUL.arch,))
 
 
 @pytest.fixture
@@ -82,6 +88,19 @@ def test_list_shows_every_winner_and_narrows(cache: Command) -> None:
     assert len(cache.json("list", "--shape", "8x8x8")) == 1
     assert cache.json("list", "--arch", "zen4", "--threads", "2", "--dtype", "fp32") == []
     assert "no shape" in cache("list", "--shape", "eight", status=1)
+
+
+def test_winners_for_other_processors_are_listed_where_they_are_asked_for(cache: Command, filled: Path) -> None:
+    autotune.database.put(entry(identity=replace(SOFTMAX, arch="elsewhere")))
+    assert len(cache.json("list")) == 3
+    assert "1 more are for other processors: --foreign lists them" in cache("list")
+    assert len(cache.json("list", "--foreign")) == 4
+    assert "more are for" not in cache("list", "--foreign")
+    assert [record["identity"]["arch"] for record in cache.json("list", "--arch", "elsewhere")] == ["elsewhere"]
+
+
+def test_the_processors_of_this_machine_are_its_own() -> None:
+    assert ARCHS()[0] == detect().arch
 
 
 @pytest.mark.usefixtures("filled")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +17,9 @@ from tessera.cli.profiling import report as prof_report
 from tessera.errors import ProfileError
 from tessera.profiling.export.formats import parquet
 from tessera.profiling.trace.table import Trace
+from tessera.target.cpu import machine_name
 from tests.unit.profiling.analyses.traces import collective, kernel, trace
+from tests.unit.viewer.made import whole_run
 
 MEASURED = trace(
     kernel("matmul", 0, 30, bytes=3e6, flops=1e6, warp_divergence_pct=60.0),
@@ -120,3 +124,25 @@ def test_what_is_told_of_a_file_cannot_steer_the_terminal(capsys: pytest.Capture
     told = capsys.readouterr().err
     assert told.splitlines()[0].endswith("there is no trace?[2J?.json")
     assert told.endswith("hint: another line\n")
+
+
+def test_reports_load_neither_torch_nor_llvm(tmp_path: Path, cache_dir: Path) -> None:
+    run = whole_run()
+    profile.parquet(tmp_path / "told.parquet").export(run)
+    here = {**run.metadata["target"], "name": machine_name()}
+    untold = {name: value for name, value in run.metadata.items() if name != "ceilings"} | {"target": here}
+    profile.parquet(tmp_path / "untold.parquet").export(Trace(run.events, untold, run.capability))
+    program = (
+        "import sys\n"
+        "from tessera.cli.prof import main\n"
+        "for words in (['report', 'told.parquet'], ['roofline', 'told.parquet'], ['report', 'untold.parquet']):\n"
+        "    try: main(words)\n"
+        "    except SystemExit as end: print('status', end.code)\n"
+        "print(*sorted({'torch', 'llvmlite'} & sys.modules.keys()))\n"
+    )
+    asked = [sys.executable, "-c", program]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=tmp_path)
+    *tables, heavy = done.stdout.split("\n")[:-1]
+    assert heavy == "", done.stdout
+    assert done.stdout.count("softmax") == 3
+    assert sum(line == "status 0" for line in tables) == 3, done.stdout

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy
 import pytest
 
 from tessera import op
+from tests.forked import tessera
 
-SOURCE = Path(__file__).parent.parent.parent.parent / "src"
 KERNEL = """
 "tessera.tile.kernel"() ({
 ^bb0(%X: memref<?x?xf32, strided<[?, 1]>>, %bias: memref<?x?xf32, strided<[0, 1]>>, %s: f32,
@@ -43,13 +40,6 @@ KERNEL = """
   }) {steps = array<i64: 4, 16>, split = 0} : (index, index) -> ()
 }) {sym_name = "scale_and_shift", outputs = array<i64: 3>} : () -> ()
 """
-
-
-def tessera(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    return subprocess.run(
-        [sys.executable, "-m", "tessera", *arguments], input=given, capture_output=True, env=environment
-    )
 
 
 def run_text(text: str, folder: Path, *arguments: str) -> numpy.ndarray:

@@ -13,6 +13,7 @@ from tessera import op, profile
 from tessera.compiler.explain.inspection import choices_of, schedules_of
 from tessera.ops import oracle
 from tests.threads import torch_threads
+from tests.whole import examples
 
 HEADS = st.sampled_from(((1, 1), (3, 1), (4, 2), (6, 6)))
 LENGTHS = st.tuples(st.sampled_from((1, 2, 7, 33, 70)), st.sampled_from((1, 3, 40, 129, 300)))
@@ -38,7 +39,7 @@ def laid_out(
     return normal(batch, heads, length, size, dtype=dtype, seed=seed)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(10, 20))
 @given(
     HEADS,
     LENGTHS,

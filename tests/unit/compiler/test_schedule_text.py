@@ -23,6 +23,7 @@ from tessera.scheduling.families.packing.lowering import space as packing_space
 from tessera.scheduling.families.packing.operand import packing_spec
 from tessera.scheduling.families.registry import kernel_family, lower
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sources import ChosenSchedule
 from tessera.scheduling.lowering.schedule_writer import kernel_of
 from tessera.scheduling.lowering.spec import Panels, Spec
 from tessera.scheduling.passes import lowered_kernel
@@ -50,8 +51,8 @@ def test_kernels_of_cpus(program: str) -> None:
     for drawn in (False, True):
         if drawn:
             compiler.forget_schedules()
-            compiler.source = lambda compiler, call, problem: compiler.space(compiler.subject(call), problem).draw(
-                random.Random(program)
+            compiler.tuned = lambda compiler, call, problem: ChosenSchedule(
+                compiler.space(compiler.subject(call), problem).draw(random.Random(program)), "given"
             )
         structure = planning.as_planned(PROGRAMS[program]().structure).structure
         launches = launches_of(planning.program_of(structure), structure, compiler)

@@ -47,6 +47,11 @@ VALID: dict[str, Example] = {
         "2x8x?x32xbf16",
         {"causal": False},
     ),
+    "scored_attention": (
+        "2x8x?x64xbf16, 2x?x?x64xbf16, 2x?x?x32xbf16, f32, f32, 1x?xi64",
+        "2x8x?x32xbf16",
+        {"scores": (("div", (0, 1), (), "fp32"), ("tanh", (-1,), (), "fp32"))},
+    ),
     **dict.fromkeys(("add", "sub", "mul", "div", "pow", "minimum", "maximum"), TWO),
     **dict.fromkeys("tan asin acos atan sinh cosh asinh acosh atanh log2 log10 exp2".split(), MAP),
     **dict.fromkeys(("atan2", "hypot"), TWO),

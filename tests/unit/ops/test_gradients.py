@@ -106,6 +106,18 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
         ),
         (op.flash_attention, (normal(3, 2), normal(0, 2), normal(0, 2))),
     ],
+    "scored_attention": [
+        (
+            lambda q, k, v, m: op.flash_attention(
+                q,
+                k,
+                v,
+                score_mod=lambda s, b, h, i, j: op.tanh(s) * m[h] + (j - i) * 0.1,
+                mask_mod=lambda b, h, i, j: j < i + 2,
+            ),
+            (normal(2, 4, 2), normal(1, 3, 2), normal(1, 3, 2), normal(2)),
+        ),
+    ],
     **{
         name: [
             (lambda q, k, v, name=name: call(name, q, k, v, causal=True, scale=0.7), (normal(2, 3, 2, 2),) * 3),

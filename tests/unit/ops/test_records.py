@@ -18,10 +18,10 @@ WITHOUT_DOOR = frozenset(
     "slice scatter_along refit put_sum iota philox checked_index checked_divisor rfft_adjoint irfft_adjoint "
     "view_as_real view_as_complex to_complex "
     "complex_mul complex_div complex_matmul complex_abs kernel_spectrum spectrum_adjoint pointwise_mul "
-    "sum_pool2d spread put constrain across shard_map".split()
+    "sum_pool2d spread put constrain across shard_map scored_attention".split()
 )
 """Written x[a:b], x.reshard(...) and dist.all_gather(...), parts of gradients, what operators are on complex numbers,
-and what generates numbers.
+what generates numbers, and attention with functions.
 """
 
 DATA = frozenset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -156,8 +157,20 @@ class TorchEmitter:
         pixels, window = self._same(image, weights)
         return Value(torch.nn.functional.conv2d(pixels.permute(0, 3, 1, 2), window).permute(0, 2, 3, 1))
 
-    def attend(self, q: Value, k: Value, v: Value, scale: Value, mask: Value | None, causal: bool, /) -> Value:
+    def attend(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        scale: Value,
+        mask: Value | None,
+        causal: bool,
+        scored: Callable[[Value], Value] | None = None,
+        /,
+    ) -> Value:
         score = torch.matmul(*self._same(q, Value(k.tensor.mT))) * scale.tensor
+        if scored is not None:
+            score = scored(Value(score)).tensor
         if mask is not None:
             score = score.masked_fill(~mask.tensor, -torch.inf) if mask.dtype is dtypes.bool_ else score + mask.tensor
         if causal:

@@ -16,7 +16,16 @@ from tests import forked
 from tests.unit.runtime.plans.kernels import ELEMENTS, FLOATS, float_leaf, kernel
 
 FACTS = (
-    StepFacts("add", "add_kernel", flops=16.0, bytes=128.0, dtype="fp32", schedule="tile=(16,)", shapes=((16,), (16,))),
+    StepFacts(
+        "add",
+        "add_kernel",
+        flops=16.0,
+        bytes=128.0,
+        dtype="fp32",
+        schedule="tile=(16,)",
+        shapes=((16,), (16,)),
+        schedule_source="shipped",
+    ),
     StepFacts("double", "double_kernel", flops=16.0, bytes=128.0, dtype="fp32", fused=("double", "cast")),
 )
 

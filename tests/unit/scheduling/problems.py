@@ -12,7 +12,7 @@ from tessera.scheduling.families.rows.space import MapReduceProblem
 from tessera.scheduling.families.rows.transposed import transposed_axis
 from tessera.scheduling.language.expression import Value, post_order
 from tessera.scheduling.lowering.spec import ContractionSpec, MapReduceSpec, unit_axis
-from tessera.target import MemoryLevel, Target
+from tessera.target import CoreFacts, MemoryLevel, Target
 
 AVX2 = Target(
     kind="cpu",
@@ -35,6 +35,9 @@ AMX = replace(
         "avx512vl avx512vnni avx512bf16 amx-tile amx-bf16 amx-int8".split()
     ),
 )
+
+ZEN4_CORE = CoreFacts(1, 4, 1, 4, 1, 1 / 3.5e9, 64, 1.1e-6, source="AMD, Software Optimization Guide for Zen 4")
+"""Its 512-bit operations are split, so that one begins in a cycle (section 2.11)."""
 
 
 def _raw(value: Value) -> Value:

@@ -12,6 +12,7 @@ import pytest
 from tessera import settings
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.autotuner import Autotune
+from tessera.tuning.config import Source, chosen_by
 from tessera.tuning.measure.measurement import Done, Effort, ReplayMeasurer, unheard
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.online.mode import looking
@@ -89,3 +90,22 @@ def test_winners_that_cannot_be_written_outlast_another_cache(cache: Path) -> No
     with pytest.warns(UserWarning, match="E_CACHE_IO"):
         autotune.solve(problem(shaped(8, 8, 8)), kept_in="mine")
     assert autotune.load("matmul", SHAPE).source == "cache"
+
+
+@pytest.mark.parametrize(
+    ("source", "layer", "chosen"),
+    [
+        ("measured", "", "tuned"),
+        ("agreed", "", "tuned"),
+        ("cache", "user", "tuned"),
+        ("cache", "memory", "tuned"),
+        ("cache", "site", "site"),
+        ("cache", "shipped", "shipped"),
+        ("cache", "team-cache", "cache"),
+        ("nearest", "", "nearest"),
+        ("default", "", "default"),
+    ],
+)
+def test_traces_say_who_chose_a_schedule(source: Source, layer: str, chosen: str) -> None:
+    assert chosen_by(source, layer, is_measured=True) == chosen
+    assert chosen_by("cache", layer, is_measured=False) == "model"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tessera import op, profile
+from tessera import graph, op, profile
 from tessera.compiler.explain.code import answer
-from tessera.errors import ArgumentError
+from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.trace.table import Trace
 from tessera.viewer import one_file
 from tessera.viewer.pages import code
@@ -24,9 +24,13 @@ from tests.unit.viewer.made import whole_run
 def recorded() -> Trace:
     """A product and a softmax, each of them a kernel."""
     x, w = torch.randn(48, 64), torch.randn(64, 80)
+
+    def step() -> None:
+        op.softmax(op.matmul(x, w)).eval()
+
     with profile.session() as session:
-        for _ in range(2):
-            op.softmax(op.matmul(x, w)).eval()
+        graph.profile(step, warmup=0)
+        step()
     return session.trace()
 
 
@@ -34,6 +38,19 @@ def test_kernels_are_listed_with_the_schedules_that_ran(recorded: Trace) -> None
     told = answered(viewer_of(recorded), "/api/programs?run=0")
     assert sorted(row["kernel"] for row in told["programs"]) == ["matmul", "softmax"]
     assert all(row["known"] and row["calls"] == 2 and "tile=" in row["schedule"] for row in told["programs"])
+
+
+def test_tiles_that_were_timed_within_the_session_are_told(recorded: Trace) -> None:
+    told = answered(viewer_of(recorded), "/api/programs?run=0")["programs"]
+    timed = {row["kernel"]: row["tiles"] for row in told}
+    assert timed["softmax"]["tiles"] == 48
+    for row in recorded.metadata["tiles"]:
+        shown = timed[row["operator"]]
+        assert all(shown[name] == row[name] for name in ("latency_us", "slowest_us", "occupancy_pct"))
+        assert 0 < shown["fastest_us"] <= shown["latency_us"] <= shown["slowest_us"]
+    damaged = Trace(recorded.events, {**recorded.metadata, "tiles": [{"operator": "softmax"}]}, recorded.capability)
+    with pytest.raises(ProfileError, match="tiles"):
+        code.programs(run_of(damaged, "run"), {})
 
 
 def test_code_is_that_of_the_schedule_that_ran(recorded: Trace) -> None:
@@ -60,7 +77,7 @@ def test_a_plan_of_another_version_is_refused(recorded: Trace) -> None:
 def test_a_process_of_its_own_makes_the_code_and_answers_are_kept(recorded: Trace) -> None:
     run = run_of(recorded, "run")
     told = code.code(run, {"program": "0"})
-    assert "Tile IR" in told["texts"], told
+    assert "Tile IR" in told.get("texts", ()), told
     assert code.code(run, {"program": "0"}) is told
     with pytest.raises(ArgumentError):
         code.code(run, {"program": "7"})

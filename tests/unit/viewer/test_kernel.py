@@ -226,3 +226,18 @@ def test_groups_beyond_the_first_and_groups_that_nothing_tells_are_said(monkeypa
     assert found["notes"] == ["3 more groups take 0.006 ms, 40 %"]
     for by in ("shape", "line"):
         assert "recorded" in answered(viewer, f"/api/kernels?run=0&by={by}")["notes"][0]
+
+
+def test_bytes_that_controllers_counted_are_a_level_of_their_own() -> None:
+    run = whole_run()
+    rates = {
+        name: polars.lit(gbps, polars.Float32) for name, gbps in (("dram_read_gbps", 3.0), ("dram_write_gbps", 1.0))
+    }
+    points = answered(viewer_of(Trace(run.events.with_columns(**rates), run.metadata)), "/api/roofline?run=0")["points"]
+    taken = (
+        run.events.filter(polars.col("kind") == "kernel").group_by("operator", "flops").agg(polars.col("dur_ns").mean())
+    )
+    means = {(row["operator"], row["flops"]): row["dur_ns"] for row in taken.collect().iter_rows(named=True)}
+    assert points
+    for point in points:
+        assert point["levels"] == {"DRAM, counted": pytest.approx(4 * means[point["kernel"], point["flops"]])}

@@ -11,7 +11,7 @@ from tessera import settings
 from tessera.backend.contract import KernelObject, Kind, LoadedKernel
 from tessera.backend.llvm.machine_code.objects import ObjectCache, identity
 from tessera.errors import CompileError
-from tessera.target import Target
+from tessera.target import CoreFacts, Target
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -95,6 +95,12 @@ class LLVMBackend:
             kernel = _compile(make(), target)
             cache.keep(key, kernel)
         return kernel
+
+    def core_facts(self, target: Target) -> CoreFacts:
+        """What one core of this machine was found to do; measured now where that is not known yet."""
+        from tessera.backend.llvm import core_facts
+
+        return core_facts.known(target)
 
     def load(self, kernel: KernelObject) -> LoadedKernel:
         """The kernel in this process. Raises UnsupportedTargetError when this CPU lacks a feature it relies on."""

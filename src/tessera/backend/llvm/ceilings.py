@@ -10,10 +10,8 @@ again later, and the greater figure kept.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import statistics
-import struct
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,12 +23,10 @@ from typing import Any, Final
 import numpy
 from numpy.typing import NDArray
 
-from tessera import settings, target
+from tessera import target
 from tessera.backend.llvm.machine_code import openmp
-from tessera.backend.llvm.machine_code.library import cached_library
-from tessera.backend.llvm.machine_code.loading import MachineCode
 from tessera.backend.llvm.native import probe_ir
-from tessera.backend.llvm.native.driver_ir import driver_text
+from tessera.backend.llvm.probe_runner import SINK_BYTES, ProbeRunner
 from tessera.dtypes import dtype_of
 from tessera.errors import CacheIOError
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
@@ -58,7 +54,6 @@ _MODEST_FLOP: Final = 10e9
 _MODEST_BYTES: Final = 5e9
 """Rates per second that every supported CPU exceeds, to begin with."""
 
-_SINK_BYTES: Final = 8192
 _ALIGNMENT: Final = 4096
 _CACHE_ACCESSES: Final = ("read", "copy")
 _DRAM_ACCESSES: Final = ("read", "copy", "copy_nt", "write", "write_nt")
@@ -106,7 +101,7 @@ def measured(progress: Callable[[float], None] | None = None, *, again: bool = F
     """
     described = target.detect()
     found = stored_ceilings(described)
-    if found is not None and not again and (not found.in_doubt or _age_s(found) < RETRY_S):
+    if found is not None and not again and (not found.in_doubt or age_s(found.date) < RETRY_S):
         return found
     made = measure(described, progress=progress)
     if found is not None:
@@ -124,10 +119,10 @@ def measured(progress: Callable[[float], None] | None = None, *, again: bool = F
     return made
 
 
-def _age_s(found: Ceilings) -> float:
-    """Seconds since the ceilings were measured; without end where their date cannot be read."""
+def age_s(date: str) -> float:
+    """Seconds since a date of what was measured; without end where it cannot be read."""
     try:
-        return (datetime.now(UTC) - datetime.fromisoformat(found.date)).total_seconds()
+        return (datetime.now(UTC) - datetime.fromisoformat(date)).total_seconds()
     except (ValueError, TypeError):  # a date without its zone cannot be subtracted
         return math.inf
 
@@ -242,7 +237,7 @@ def _probes(described: Target, workers: int, effort: ProbeEffort) -> list[Probe]
         Probe("fma_f32", "fp32", "", workers, 0, 2.0 * lanes * accumulators),
         Probe("fma_f64", "fp64", "", workers, 0, 1.0 * lanes * accumulators),
     ]
-    units = _matrix_products(described)
+    units = matrix_products(described)
     if described.has_avx512bf16 and "bf16" not in units:
         probes.append(Probe("dot_bf16", "bf16", "", workers, 0, 2.0 * 32 * accumulators))
     for dtype in units:
@@ -256,7 +251,7 @@ def _probes(described: Target, workers: int, effort: ProbeEffort) -> list[Probe]
     return probes
 
 
-def _matrix_products(described: Target) -> dict[str, str]:
+def matrix_products(described: Target) -> dict[str, str]:
     """The dtypes that a matrix unit multiplies, and by which instruction."""
     units = {"bf16": "tdpbf16ps"} if described.has_amx_bf16 else {}
     return {**units, "int8": "tdpbssd"} if described.has_amx_int8 else units
@@ -291,20 +286,16 @@ def _share(level: MemoryLevel, workers: int) -> int:
 
 
 class _Bench:
-    """The probes, loaded, with memory to sweep and the driver to run them."""
+    """The probes, loaded, with memory to sweep."""
 
     def __init__(self, described: Target, most_workers: int, effort: ProbeEffort, waited: Callable[[], float]) -> None:
         self._sample_s, self._waited = effort.sample_s, waited
-        directory = settings.current().objects_dir
-        use_openmp = most_workers > 1
-        self._driver = cached_library("driver", driver_text(openmp=use_openmp), directory)
-        self._probes: MachineCode = cached_library("probes", probe_text(described), directory)
-        self._run: Callable[[int], None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._driver.address("tessera_run"))
+        self._runner = ProbeRunner("probes", probe_text(described), most_workers > 1)
         most = max(probe.nbytes * probe.workers for probe in _probes(described, most_workers, effort))
         most = max(most, *(probe.nbytes for probe in _probes(described, 1, effort)))
-        self._source, self._destination = _filled(most), _filled(most)
-        self._sink = _filled(_SINK_BYTES * most_workers)
-        self._words = (ctypes.c_int64 * 32)()
+        self._memory = (filled(most), filled(most), filled(SINK_BYTES * most_workers))
+        source, destination, sink = map(address, self._memory)
+        self._addresses = source, destination, sink
 
     def repetitions(self, probe: Probe) -> int:
         """How many repetitions of a probe take one worker about 2 ms, at least one; it also warms the probe up."""
@@ -322,16 +313,7 @@ class _Bench:
 
     def time(self, probe: Probe, repetitions: int) -> float:
         """Seconds that all workers take for so many repetitions."""
-        words = ctypes.addressof(self._words)
-        table, descriptors, step = words + 5 * 8, words + 7 * 8, words + 16 * 8
-        frame = (table, 1, step, 0, 0, _address(self._source), _address(self._destination), repetitions, probe.nbytes)
-        kernel = self._probes.address(probe.function)
-        steps = (kernel, descriptors, probe.workers, _address(self._sink), _SINK_BYTES, 0, 0, 0)
-        struct.pack_into(f"<{len(frame)}q", self._words, 0, *frame)
-        struct.pack_into(f"<{len(steps)}q", self._words, 16 * 8, *steps)
-        start = time.perf_counter()
-        self._run(words)
-        return time.perf_counter() - start
+        return self._runner.seconds(probe.function, repetitions, self._addresses, probe.nbytes, probe.workers)
 
 
 def probe_text(described: Target) -> str:
@@ -345,7 +327,7 @@ def probe_text(described: Target) -> str:
         probe_ir.fma_probe("fma_f32", lanes, "float", "f32", accumulators),
         probe_ir.fma_probe("fma_f64", lanes // 2, "double", "f64", accumulators),
     ]
-    units = _matrix_products(described)
+    units = matrix_products(described)
     if units:
         declarations += probe_ir.tile_declarations(list(units.values()))
         functions += [probe_ir.tile_probe(f"tile_{dtype}", name) for dtype, name in units.items()]
@@ -358,15 +340,15 @@ def probe_text(described: Target) -> str:
     return probe_ir.module(functions, declarations)
 
 
-def _filled(nbytes: int) -> NDArray[numpy.uint8]:
+def filled(nbytes: int) -> NDArray[numpy.uint8]:
     """Page-aligned memory full of 0x3f: a normal number below one as fp64, fp32 and bf16.
 
     Untouched memory would be one page of zeros that never leaves the cache, and tiny numbers slow arithmetic down.
     """
     memory = numpy.full(nbytes + _ALIGNMENT, 0x3F, numpy.uint8)
-    start = -_address(memory) % _ALIGNMENT
+    start = -address(memory) % _ALIGNMENT
     return memory[start : start + nbytes]
 
 
-def _address(array: NDArray[Any]) -> int:
+def address(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)

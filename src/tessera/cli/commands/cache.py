@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from functools import cache as cache_once
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ import typer
 from tessera.cli import cache_tables as tables
 from tessera.cli.unwritten import require_written
 from tessera.compiler.entry import autotune
+from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.errors import ArgumentError, CacheIOError
 from tessera.tuning.measure.trial import trial_of
 from tessera.tuning.store import exchange, packs, pruning
@@ -32,6 +34,7 @@ Name = Annotated[str, typer.Argument(help="A part of the operator's name, or the
 Shape = Annotated[str, typer.Option(help="The problem size, such as 1024x1024x64.")]
 DType = Annotated[str, typer.Option(help="The dtype of an operand, such as bf16.")]
 Arch = Annotated[str, typer.Option(help="The processor, such as znver4.")]
+Foreign = Annotated[bool, typer.Option("--foreign", help="Also list winners for processors that this machine lacks.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="The number of threads.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -51,11 +54,15 @@ def list_entries(
     dtype: DType = "",
     arch: Arch = "",
     threads: Threads = None,
+    foreign: Foreign = False,
     as_json: Json = False,
 ) -> None:
-    """List winners: what each is for, its schedule, its time, and in which layer it lies."""
+    """List winners: what each is for, its schedule, its time, and in which layer it lies. Those for processors that
+    this machine lacks are listed with --foreign, and where --arch names theirs.
+    """
     found = list(_found(_selection(name, shape, dtype, arch, threads)))
-    _print(as_json, [_record(each) for each in found], lambda: tables.entries(found))
+    here = found if foreign or arch else [each for each in found if each.entry.identity.arch in _archs()]
+    _print(as_json, [_record(each) for each in here], lambda: tables.entries(here, len(found) - len(here)))
 
 
 @cache.command()
@@ -211,6 +218,12 @@ def _selection(name: str, shape: str, dtype: str, arch: str, threads: int | None
     except ValueError:
         raise ArgumentError(f"--shape {shape} is no shape", hints=["write it as 1024x1024x64"]) from None
     return Selection(name, extents, dtype, arch, threads)
+
+
+@cache_once
+def _archs() -> tuple[str, ...]:
+    """The processors of this machine, as identities name them."""
+    return CompilerBackend().archs
 
 
 def _found(wanted: Callable[[Entry], bool]) -> Iterator[Found]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
 import shutil
@@ -24,6 +25,7 @@ from tessera.errors import CacheUntrustedError
 from tessera.system import distribution
 from tessera.system.distribution import installing
 from tessera.system.private import PrivateFolder
+from tessera.target.quota import quota
 from tessera.target.stored_ceilings import stored_ceilings
 
 _REQUIRED = ("torch", "numpy", "xdsl", "llvmlite", "polars", "rich", "typer", "matplotlib")
@@ -145,6 +147,9 @@ def threads(environment: Mapping[str, str]) -> Iterator[Diagnosis]:
     yield Diagnosis("processors", "ok", f"{machine.processors} usable, {machine.cores} cores")
     origin = next((name for name in ("TESSERA_THREADS", "OMP_NUM_THREADS") if environment.get(name)), "torch's default")
     yield Diagnosis("kernel threads", "ok", f"{worker_count()} ({origin})")
+    granted = quota()
+    if not math.isinf(granted):
+        yield Diagnosis("quota", "ok", f"the time of {granted:g} processors, which that many threads use up")
     if worker_count() > machine.processors:
         remedy = f"set OMP_NUM_THREADS={machine.processors}: more threads than processors wait for one another"
         yield Diagnosis("oversubscription", "absent", "more threads than processors", remedy)

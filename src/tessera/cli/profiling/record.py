@@ -232,7 +232,7 @@ def run(command: Sequence[str], order: Order) -> int:
         observation.end()
         with _passing_on(program):
             status = program.wait()  # longer than --duration: the program is not cut short
-    _finish(observation, order, time.monotonic() - begin)
+    _finish(observation, order, time.monotonic() - begin, time.monotonic() - first_kernel)
     return status if status >= 0 else _SIGNALLED - status
 
 
@@ -258,8 +258,10 @@ def _passing_on(program: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _finish(observation: Observation, order: Order, seconds: float) -> int:
-    """Writes the files, and says what is in them; the exit status."""
+def _finish(observation: Observation, order: Order, seconds: float, since_kernel_s: float = -math.inf) -> int:
+    """Writes the files, and says what is in them; the exit status. A program imports for seconds before the first
+    kernel, since which `since_kernel_s` have passed.
+    """
     trace = observation.trace()
     for reason in observation.lost:
         say(f"{reason}; what it recorded until then is kept")
@@ -268,7 +270,8 @@ def _finish(observation: Observation, order: Order, seconds: float) -> int:
         say("nothing was recorded: the process ran no Tessera plan, and samples were not to be had")
         return 1
     launched, recorded = trace.metadata.get("launched", 0), trace.metadata.get("recorded", 0)
-    say(f"{recorded:,} of {launched:,} kernels and {counts.get('sample', 0):,} samples in {seconds:.1f} s")
+    lasted, samples = _lasted(seconds, since_kernel_s), counts.get("sample", 0)
+    say(f"{recorded:,} of {launched:,} kernels and {samples:,} samples in {lasted}")
     for reason, count in trace.metadata.get("dropped_reasons", {}).items():
         if count:
             say(f"{count:,} kernels are not among them: {reason}")
@@ -279,6 +282,12 @@ def _finish(observation: Observation, order: Order, seconds: float) -> int:
     for why, names in _missing(trace, order).items():
         say(f"not measured: {', '.join(names)}: {why}")
     return 0
+
+
+def _lasted(seconds: float, since_kernel_s: float) -> str:
+    if not 0 <= since_kernel_s < seconds - READ_S:
+        return f"{seconds:.1f} s"
+    return f"{since_kernel_s:.1f} s from the first kernel on, {seconds:.1f} s in all"
 
 
 def _missing(trace: Trace, order: Order) -> dict[str, list[str]]:

@@ -19,17 +19,19 @@ from tessera.runtime.memory.derived import Derivation
 from tessera.runtime.plans.plan import PlanOutput, Slot
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sources import ScheduleSource
 from tessera.target import Target
 
 
 class Choice(NamedTuple):
     """How a call runs: its subject (on CPUs with code for several K blocks if need be), schedule and number of workers
-    (1 on GPUs, whose grid follows from the schedule).
+    (1 on GPUs, whose grid follows from the schedule); `source` says who chose the schedule.
     """
 
     subject: Subject
     schedule: Schedule
     workers: int
+    source: ScheduleSource
 
 
 class Launch(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Final
 
 from xdsl.ir import Operation
@@ -20,6 +19,7 @@ from tessera.scheduling.families.family import Kernels, Layouts, Poser, Problem
 from tessera.scheduling.families.registry import family_of_region, kernels_on
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.scheduling.lowering.spec import Argument, Spec
+from tessera.system.caching import cached_property
 from tessera.target import Target
 
 
@@ -29,13 +29,13 @@ class Subject:
     """
 
     def __init__(self, item: KernelItem, pattern: Pattern, target: Target, policy: Policy = FAST) -> None:
-        self.item, self.pattern, self._target, self._policy = item, pattern, target, policy
+        self.item, self.pattern, self.target, self._policy = item, pattern, target, policy
         self.memo = Memo()
 
     @cached_property
     def in_blocks(self) -> Subject:
         """The same kernel of a product with code for several blocks of K."""
-        return Subject(self.item, replace(self.pattern, one_block=False), self._target, self._policy)
+        return Subject(self.item, replace(self.pattern, one_block=False), self.target, self._policy)
 
     def step(self, reported_as: KernelItem, spec: Spec) -> Subject:
         """What one step of this kernel computes: a subject of its own, made once for each layout."""
@@ -43,7 +43,7 @@ class Subject:
         key = spec.name, spec.arguments
         if key not in known:
             item = replace(reported_as, name=spec.name, is_step=True, memo=Memo())
-            known[key] = item.memo.of(SUBJECTS)[None] = StepSubject(item, spec, self._target)
+            known[key] = item.memo.of(SUBJECTS)[None] = StepSubject(item, spec, self.target)
         return known[key]
 
     @cached_property
@@ -75,7 +75,7 @@ class Subject:
     @cached_property
     def kernels(self) -> Kernels:
         """What its family has on the device. Raises UnsupportedTargetError (E_UNSUPPORTED_TARGET)."""
-        return kernels_on(self.spec, self._target)
+        return kernels_on(self.spec, self.target)
 
     def problem(self, extents: Mapping[str, int], workers: int, layouts: Layouts | None = None) -> Problem:
         """What legality rules and cost models need to know, for these extents and, of kernels that read them, these
@@ -86,7 +86,7 @@ class Subject:
 
     @cached_property
     def _pose(self) -> Poser:
-        return self.kernels.pose(self.spec, self._target)
+        return self.kernels.pose(self.spec, self.target)
 
 
 class StepSubject(Subject):

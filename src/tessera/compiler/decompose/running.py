@@ -31,6 +31,7 @@ from tessera.scheduling.families.decomposition import (
     Steps,
 )
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sources import ScheduleSource
 
 
 class Decomposed(NamedTuple):
@@ -226,4 +227,5 @@ def _launch(step: KernelStep, case: CallCase, workspaces: Mapping[str, View], co
     call = Call(subject.item, arguments, ShapedArrays(subject.pattern, step.extents, axes, strides))
     if step.schedule is None:
         return Launch(call, compiler.choose_default(subject, call))
-    return Launch(call, Choice(subject, step.schedule, step.workers))
+    source: ScheduleSource = "model" if case.choice is None else case.choice.source
+    return Launch(call, Choice(subject, step.schedule, step.workers, source))

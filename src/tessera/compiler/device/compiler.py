@@ -7,7 +7,6 @@ backend, and in the planner, which knows how kernels are run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
@@ -28,7 +27,7 @@ from tessera.compiler.device.planner import Planner
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
 from tessera.ir.tile.operations import find_kernel
-from tessera.lazy.policy import FAST, current_policy
+from tessera.lazy.policy import FAST, Policy, current_policy
 from tessera.lazy.structures.structure import Plan
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording.facts import SCRATCH, Traffic
@@ -42,15 +41,20 @@ from tessera.scheduling.families.registry import family_of_region, lower
 from tessera.scheduling.language.knobs import Space, is_like
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.language.sizes import size_class
+from tessera.scheduling.language.sources import ChosenSchedule
 from tessera.scheduling.model.choice import modelled_choice
+from tessera.system.caching import cached_property
 from tessera.target import Target
 from tessera.target.stored_ceilings import stored_ceilings
 
 AnySpace: TypeAlias = Space[Any]
 """The schedules of a kernel of any family."""
 
-ScheduleSource: TypeAlias = Callable[["DeviceCompiler", Call, Problem], Schedule | None]
+TunedSchedules: TypeAlias = Callable[["DeviceCompiler", Call, Problem], ChosenSchedule | None]
 """Gives the tuned schedule of a call, or None where nothing was tuned for it."""
+
+FIXED: Final = Policy("deterministic")
+"""What subjects are told apart by that may not know what was measured."""
 
 REMEMBERED: Final = 1 << 14
 """Choices of kernels kept before they are made again."""
@@ -60,16 +64,17 @@ class DeviceCompiler:
     """Chooses schedules, compiles kernels and makes plans for one device: the `PlanCompiler` of binding.
 
     Without a `driver` the compiler of a GPU chooses and lowers for one that need not be there, and makes no plans.
-    `source`, when set, is asked first (tuned schedules).
+    `tuned`, when set, is asked first.
     """
 
     def __init__(self, target: Target, backend: Backend[Any] | None = None, driver: Driver | None = None) -> None:
         self.target, self.driver = target, driver
         self.planner = self._planner(backend or backend_of("cpu" if target.kind == "cpu" else "cuda"))
         self.device, self.largest_axis = self.planner.device, self.planner.largest_axis
-        self.source: ScheduleSource | None = None
+        self.tuned: TunedSchedules | None = None
         self.decided: dict[object, bool] = {}
         self._has_workers, self._has_maths = target.kind == "cpu", target.has_several_maths
+        self._unmeasured = target.with_core(None)
         self._chosen: dict[object, Choice] = {}
         self._modelled: dict[object, Schedule] = {}
         self._traffic: dict[object, Traffic] = {}
@@ -87,10 +92,14 @@ class DeviceCompiler:
 
     def subject(self, call: Call) -> Subject:
         """The subject of a call on this device: one object for each kernel and layout pattern, and for each policy
-        where that says how products are multiplied.
+        where that says how products are multiplied. Under a fixed order of sums it knows nothing of what was measured
+        of the machine's cores, which may not decide such an order.
         """
-        policy = current_policy() if self._has_maths else FAST
-        return subject_of(call.item, call.shaped.pattern, self, self.target, policy)
+        policy, target = current_policy(), self.target
+        if not self._has_maths:
+            blind = policy.fixed_order and target.core is not None
+            policy, target = (FIXED, self._unmeasured) if blind else (FAST, target)
+        return subject_of(call.item, call.shaped.pattern, self, target, policy)
 
     def over_constants(self, call: Call) -> Call:
         """The call over packed copies of the constants that its family has packed for this device."""
@@ -113,11 +122,13 @@ class DeviceCompiler:
         if known is None:
             # A fixed order of sums may not depend on how many workers there are, so neither may the schedule.
             problem = subject.problem(call.shaped.extents, 1 if policy.fixed_order else threads, layouts)
-            if schedule is None:
-                schedule = self._unasked(subject, call, problem, layouts, buckets, unaligned)
-            known = Choice(
-                self.blocked(subject, schedule, problem), schedule, _useful_workers(subject, problem, threads)
+            chosen = (
+                self._unasked(subject, call, problem, layouts, buckets, unaligned)
+                if schedule is None
+                else ChosenSchedule(schedule, "given")
             )
+            blocked = self.blocked(subject, chosen.schedule, problem)
+            known = Choice(blocked, chosen.schedule, _useful_workers(subject, problem, threads), chosen.source)
             if len(self._chosen) >= REMEMBERED:
                 self._chosen.clear()
             self._chosen[key] = known
@@ -131,31 +142,32 @@ class DeviceCompiler:
         layouts: Layouts | None,
         buckets: bool,
         unaligned: frozenset[int],
-    ) -> Schedule:
+    ) -> ChosenSchedule:
         """The schedule of a call for which nobody gave one. Nothing is tuned for buckets of shapes, which share
         kernels, nor for addresses that may be anything.
         """
         if not (buckets or subject.pins):
             # Reductions in chunks are not tuned: their space has one kernel for all, which leaves most of a GPU idle.
-            schedule = proposed(call, subject, self.target)
+            schedule = proposed(call, subject, subject.target)
             if schedule is not None:
-                return schedule
-        if self.source is not None and not (buckets or unaligned):
-            schedule = self.source(self, call, problem)
-            if schedule is not None:
-                return schedule
+                return ChosenSchedule(schedule, "model")
+        if self.tuned is not None and not (buckets or unaligned):
+            tuned = self.tuned(self, call, problem)
+            if tuned is not None:
+                return tuned
         if buckets:
             largest = _bucketed(call.shaped.extents, subject.kernels)
-            shared = self.default_schedule(subject, subject.problem(largest, 1, layouts))
-            if not subject.kernels.space(problem).violations(_without_fusion(shared)):
+            shared = self._untuned(subject, subject.problem(largest, 1, layouts))
+            if not subject.kernels.space(problem).violations(_without_fusion(shared.schedule)):
                 return shared
-        return self.default_schedule(subject, problem)
+        return self._untuned(subject, problem)
 
     def choose_default(self, subject: Subject, call: Call) -> Choice:
         """How one step of a call will run under the default schedule of its subject."""
         threads = worker_count() if self._has_workers else 1
         problem = subject.problem(call.shaped.extents, threads)
-        return Choice(subject, self.default_schedule(subject, problem), _useful_workers(subject, problem, threads))
+        schedule, source = self._untuned(subject, problem)
+        return Choice(subject, schedule, _useful_workers(subject, problem, threads), source)
 
     def without_addresses(self, launch: Launch, unaligned: frozenset[int]) -> Launch:
         """The launch under a schedule that does not rely on the addresses of some slots."""
@@ -227,6 +239,14 @@ class DeviceCompiler:
             return False
         order = kernels.sum_order
         return not current_policy().fixed_order or order is None or order(schedule, problem) == order(start, problem)
+
+    def _untuned(self, subject: Subject, problem: Problem) -> ChosenSchedule:
+        """`default_schedule`, and who chose it: starts of GPUs are chosen by models of their families."""
+        schedule = self.default_schedule(subject, problem)
+        if subject.pins:
+            return ChosenSchedule(schedule, "pinned")
+        is_start = self.model is not None and schedule == subject.kernels.start(problem)
+        return ChosenSchedule(schedule, "default" if is_start else "model")
 
     def default_schedule(self, subject: Subject, problem: Problem) -> Schedule:
         """The schedule of a kernel that nobody has tuned."""

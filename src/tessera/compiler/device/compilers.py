@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from functools import cache
 
-from tessera import target
-from tessera.backend.registry import backend_of
-from tessera.compiler.device.compiler import DeviceCompiler, ScheduleSource
+from tessera import settings, target
+from tessera.backend.registry import backend_of, cpu_backend
+from tessera.compiler.device.compiler import DeviceCompiler, TunedSchedules
 from tessera.lazy.devices import CPU
 from tessera.runtime.devices.device import driver_of
+from tessera.system import forks
 
 
 class _Source:
     """What compilers ask for schedules before they take their own; `pipeline.py` has them ask the tuner."""
 
-    asked: ScheduleSource | None = None
+    asked: TunedSchedules | None = None
 
 
 _source = _Source()
@@ -22,12 +23,18 @@ _source = _Source()
 
 @cache
 def kernel_compiler() -> DeviceCompiler:
-    """The compiler for this machine's CPU. Raises UnsupportedTargetError where kernels cannot be generated for it."""
-    machine = target.detect()
-    machine.require_supported()
-    compiler = DeviceCompiler(machine, backend_of(CPU))
-    compiler.source = _source.asked
-    return compiler
+    """The compiler for this machine's CPU, whose cores are measured where that was not done before. Raises
+    UnsupportedTargetError where kernels cannot be generated for it.
+    """
+    with forks.importing:  # a fork waits for the modules, and for the probes that run meanwhile
+        machine = target.detect()
+        machine.require_supported()
+        backend = cpu_backend()
+        if settings.current().core_facts:
+            machine = machine.with_core(backend.core_facts(machine))
+        compiler = DeviceCompiler(machine, backend)
+        compiler.tuned = _source.asked
+        return compiler
 
 
 _gpu_compilers: dict[str, DeviceCompiler] = {}
@@ -39,7 +46,7 @@ def gpu_compiler(device: str) -> DeviceCompiler:
     known = _gpu_compilers.get(device)
     if known is None or known.driver is not driver:
         known = _gpu_compilers[device] = DeviceCompiler(driver.target, backend_of(device), driver)
-        known.source = _source.asked
+        known.tuned = _source.asked
     return known
 
 
@@ -48,13 +55,14 @@ def compiler_of(device: str | None) -> DeviceCompiler:
     return kernel_compiler() if device in (None, CPU) else gpu_compiler(str(device))
 
 
-def ask_for_schedules(source: ScheduleSource) -> None:
-    """Has all compilers, those that exist and those to come, ask for the schedules of kernels."""
+def ask_for_schedules(source: TunedSchedules) -> None:
+    """Has all compilers, those that exist and those to come, ask for the schedules of kernels. What was chosen without
+    asking is chosen anew.
+    """
     _source.asked = source
-    if kernel_compiler.cache_info().currsize:
-        kernel_compiler().source = source
-    for compiler in _gpu_compilers.values():
-        compiler.source = source
+    for compiler in (*([kernel_compiler()] if kernel_compiler.cache_info().currsize else []), *_gpu_compilers.values()):
+        compiler.tuned = source
+        compiler.forget_schedules()
 
 
 def forget_schedules() -> None:

@@ -92,7 +92,7 @@ class _PinningCompiler(DeviceCompiler):
         if schedule is not None or not self.pins or self.pins.keys() - space.by_name.keys():
             return choice
         self._taken = True
-        return choice._replace(schedule=space.check(choice.schedule.replace(**self.pins)))
+        return choice._replace(schedule=space.check(choice.schedule.replace(**self.pins)), source="given")
 
     def require_taken(self) -> None:
         """Raises ScheduleError where no kernel had the pinned knobs."""

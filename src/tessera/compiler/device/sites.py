@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
@@ -17,6 +16,7 @@ from tessera.ir.tile.grid import Extents, Programs
 from tessera.ir.tile.operations import find_kernel
 from tessera.runtime.devices.device import Grid, Loaded
 from tessera.runtime.plans.gpu_plan import ALIGNMENT, DeviceStep, Hole
+from tessera.system.caching import cached_property
 
 T = TypeVar("T")
 

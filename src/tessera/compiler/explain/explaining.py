@@ -13,7 +13,6 @@ from tessera.compiler.explain.graph_explanation import (
     MeshExplanation,
     MoveExplanation,
     PlanExplanation,
-    ScheduleSource,
 )
 from tessera.compiler.explain.inspection import rewrites_of
 from tessera.compiler.explain.reports import facts_of
@@ -98,7 +97,7 @@ def _explained(launch: AnyLaunch, compiler: DeviceCompiler) -> KernelExplanation
         bytes=facts.bytes,
         workers=launch.choice.workers if isinstance(launch, Launch) and is_cpu else None,
         schedule=facts.schedule,
-        source=schedule_source(launch, compiler) if isinstance(launch, Launch) else None,
+        source=launch.choice.source if isinstance(launch, Launch) else None,
         predicted_us=None if estimate is None else estimate.seconds * 1e6,
         binding=None if estimate is None else estimate.resource,
         ceilings=None if estimate is None else estimate.source,
@@ -111,16 +110,3 @@ def _estimate(launch: Launch, compiler: DeviceCompiler) -> Estimate | None:
     """What the cost model expects of a launch; None where none knows its family."""
     is_known = compiler.model is not None or is_tuned(launch.subject)
     return compiler.estimate(launch) if is_known else None
-
-
-def schedule_source(launch: Launch, compiler: DeviceCompiler) -> ScheduleSource:
-    """Who chose the schedule of a launch, or that of the call that it is a step of."""
-    call = launch.call if launch.whole is None else launch.whole
-    subject, schedule, problem = compiler.subject(call), compiler.choose(call).schedule, compiler.problem(call)
-    tuned = compiler.source(compiler, call, problem) if compiler.source is not None else None
-    if tuned is not None and tuned == schedule:
-        return "tuned"
-    if subject.pins:
-        return "pinned"
-    is_start = compiler.model is not None and schedule == subject.kernels.start(problem)
-    return "default" if is_start else "model"

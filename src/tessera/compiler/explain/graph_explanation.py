@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
+from tessera.scheduling.language.sources import ScheduleSource
 from tessera.system.notebooks import ShownAsText
 from tessera.tuning.explanation import duration
-
-ScheduleSource: TypeAlias = Literal["default", "model", "tuned", "pinned"]
-"""Who chose a schedule: the proven start of its family, the cost model, the tuner's memory (of this shape or of ones
-nearby), or the user's pins with the model around them.
-"""
 
 _MB = 1e6
 

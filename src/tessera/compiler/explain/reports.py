@@ -77,6 +77,7 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
         bytes=float(nbytes),
         dtype=dtype.name,
         schedule=str(choice.schedule),
+        schedule_source=choice.source,
         fused=names,
         rewrites=rules_of_kernel(item.operation),
         shapes=tuple(shape for shape, _ in arrays),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TypeAlias
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType
@@ -23,6 +22,7 @@ from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.fusion.alignment import Alignment, align_region, dimension_of
 from tessera.rewrite.guards import Guard, guards_of
 from tessera.rewrite.rules.idioms import IDIOMS
+from tessera.system.caching import cached_property
 
 
 @dataclass(frozen=True)

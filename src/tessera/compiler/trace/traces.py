@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from tessera.lazy.structures import interning
 from tessera.lazy.structures.building import apply
 from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops.elementwise.calls import cast_to
+from tessera.system.caching import cached_property
 
 Key: TypeAlias = tuple[Structure | Fixed, ...]
 """Of a call: the structures of its operands, and what else was given, in the order of the parameters."""
@@ -36,7 +36,7 @@ class TracedResult:
     order: tuple[int, ...]
     constants: tuple[Leaf | None, ...]
 
-    @functools.cached_property
+    @cached_property
     def nodes(self) -> tuple[Occurrence, ...]:
         """The structure's nodes in post-order, for replays."""
         return tuple(self.structure.post_order())

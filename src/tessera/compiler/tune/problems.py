@@ -107,7 +107,7 @@ def work_of(call: Call, compiler: DeviceCompiler, problem: Problem, schedule: Sc
     """What one call does, and the bandwidth of the memory that its operands come from: the nearest that holds them, or
     main memory where caches are cold.
     """
-    facts = facts_of([Launch(call, Choice(compiler.subject(call), schedule, problem.workers))])()[0]
+    facts = facts_of([Launch(call, Choice(compiler.subject(call), schedule, problem.workers, "given"))])()[0]
     is_gpu = compiler.target.kind == "gpu"
     try:
         warm, cold = (Roof(*each) for each in compiler.rates.bandwidths(facts.bytes, problem.workers))

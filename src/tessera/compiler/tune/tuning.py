@@ -32,7 +32,7 @@ from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Structure, contiguous_strides
 from tessera.ops.record import family_of
 from tessera.scheduling.families.family import Problem
-from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sources import ChosenSchedule
 from tessera.target import detect, detect_gpu, gpu
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.online.mode import looking
@@ -51,7 +51,7 @@ class CompilerBackend:
     def archs(self) -> tuple[str, ...]:
         """The CPU, as LLVM names it, and the GPUs."""
         gpus = [detect_gpu(number) for number in range(torch.cuda.device_count())]
-        return (compilers.kernel_compiler().target.arch, *(arch_of(gpu) for gpu in gpus))
+        return (detect().arch, *(arch_of(gpu) for gpu in gpus))
 
     def subject(self, op: object, shapes: object, dtype: object, device: object = None) -> TuningProblem:
         """The heaviest kernel of `op` applied to operands of these shapes, on torch's default device unless one is
@@ -74,7 +74,7 @@ class CompilerBackend:
 
 def _absence(compiler: DeviceCompiler) -> str:
     """Why what a CPU's compiler makes cannot run here; empty where it can."""
-    return "" if compiler.target == detect() else f"this machine is no {compiler.target.name}"
+    return "" if compiler.target.with_core(None) == detect() else f"this machine is no {compiler.target.name}"
 
 
 def _compiler_for(named: object) -> tuple[DeviceCompiler, str]:
@@ -204,7 +204,7 @@ def _placeholder(shape: tuple[int, ...], dtype: DType) -> Any:
     return nodes.leaf_node(Placeholder(structure))
 
 
-def tuned_schedule(compiler: DeviceCompiler, call: Call, problem: Problem) -> Schedule | None:
+def tuned_schedule(compiler: DeviceCompiler, call: Call, problem: Problem) -> ChosenSchedule | None:
     """What the tuner remembers for a call (and, while tuning is on, measures now); None where that is nothing, and for
     kernels that are not tuned.
     """
@@ -215,7 +215,7 @@ def tuned_schedule(compiler: DeviceCompiler, call: Call, problem: Problem) -> Sc
         return None
     if autotune.enabled:
         config = autotune.schedule_for(tuning_problem(call, compiler))
-        return None if config.source == "default" else config.schedule
+        return None if config.source == "default" else ChosenSchedule(config.schedule, config.chosen_by)
     identity = identity_of(subject, problem, call, compiler)
     permits = partial(compiler.permits, subject, problem)
     return autotune.remembered(identity, permits, partial(tuning_problem, call, compiler))

@@ -16,10 +16,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from tessera.errors import ShapeMismatchError
+from tessera.system.caching import cached_property
 
 Extent: TypeAlias = int | None
 """The number of elements along a dimension; None where it is known only at run time, and not 1 where 1 repeats."""

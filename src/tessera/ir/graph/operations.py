@@ -138,6 +138,7 @@ _FORMS: dict[str, OperatorForm] = {
         {"stride": tuple, "padding": tuple, "dilation": tuple, "groups": int},
     ),
     "flash_attention": OperatorForm((4, 5), products.attention, anchors.attention, {"causal": bool}),
+    "scored_attention": OperatorForm((4, UNBOUNDED), products.attention, anchors.attention, {"scores": object}),
     "depthwise_conv2d": OperatorForm(_BINARY, products.window, anchors.window("add"), _WINDOW, {"multiplier": int}),
     "max_pool2d": OperatorForm(_UNARY, products.window, anchors.window("max"), _WINDOW),
     "sum_pool2d": OperatorForm(_UNARY, products.window, anchors.window("add"), _WINDOW),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from typing import Final
 
-from tessera.dtypes import bool_, fp32, fp64
+from tessera.dtypes import accumulator, bool_, fp32, fp64, int32
 from tessera.ops.applications.rule import AbstractValue, Application, WantedOperand, floating, like
 
 
@@ -51,6 +52,46 @@ def of_attention(chance: random.Random, x: AbstractValue) -> Application | None:
         mask = chance.choice(((*lead, queries, keys), (keys,), (queries, keys), (queries, 1)))
         operands.append(WantedOperand(mask, chance.choice((bool_, dtype))))
     return Application(tuple(operands), {"causal": chance.random() < 0.4})
+
+
+_SCORINGS: Final = (
+    ((("div", (0, 1), (), "{}"), ("tanh", (-1,), (), "{}"), ("mul", (-2, 1), (), "{}")), ("cap",)),
+    ((("add", (0, 1), (), "{}"),), ("bias",)),
+    ((("constant", (), (("value", "-inf"),), "{}"), ("where", (1, 0, -1), (), "{}")), ("seen",)),
+    (
+        (
+            ("le", (2, 1), (), "bool"),
+            ("constant", (), (("value", "-inf"),), "{}"),
+            ("where", (-1, 0, -2), (), "{}"),
+            ("add", (-3, 3), (), "{}"),
+        ),
+        ("queries", "keys", "bias"),
+    ),
+    (
+        (("eq", (1, 2), (), "bool"), ("constant", (), (("value", "-inf"),), "{}"), ("where", (-1, 0, -2), (), "{}")),
+        ("queries", "keys"),
+    ),
+)
+"""Steps of `scored_attention`, and what they read beside the score."""
+
+
+def of_scored_attention(chance: random.Random, x: AbstractValue) -> Application | None:
+    """Of `scored_attention`: a cap, a bias, masks by booleans and by numbers of queries and keys."""
+    plain = of_attention(chance, x)
+    if plain is None:
+        return None
+    q, k, *_ = plain.operands
+    lead, dtype = q.shape[:-1], accumulator(q.dtype)
+    steps, beside = chance.choice(_SCORINGS)
+    kinds = {
+        "cap": WantedOperand((), dtype, below=5),
+        "bias": WantedOperand(chance.choice(((k.shape[-2],), (*lead, k.shape[-2]))), dtype),
+        "seen": WantedOperand(chance.choice(((k.shape[-2],), (q.shape[-2], k.shape[-2]), (*lead, 1))), bool_),
+        "queries": WantedOperand((q.shape[-2], 1), int32, below=4),
+        "keys": WantedOperand((k.shape[-2],), int32, below=4),
+    }
+    scores = tuple((name, places, texts, kind.format(dtype.name)) for name, places, texts, kind in steps)
+    return Application((*plain.operands[:4], *(kinds[each] for each in beside)), {"scores": scores})
 
 
 def of_saved_attention(chance: random.Random, x: AbstractValue) -> Application | None:

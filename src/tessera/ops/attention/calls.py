@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
-from tessera.dtypes import fp32, fp64
+from tessera.dtypes import accumulator, bool_, fp32, fp64
 from tessera.errors import ArgumentError
 from tessera.lazy.leaves.leaf import scalar_leaf
-from tessera.lazy.node import Node
-from tessera.ops.algebra import call
+from tessera.lazy.node import Node, leaf_node
+from tessera.ops.algebra import call, literal
+from tessera.ops.attention.traced import Function, checked_mask, checked_score, placeholder, positions, scoring_of
 from tessera.ops.layout.views import number
 
 
-def flash_attention(q: Node, k: Node, v: Node, causal: bool, scale: object, mask: Node | None) -> Any:
+def flash_attention(
+    q: Node,
+    k: Node,
+    v: Node,
+    causal: bool,
+    scale: object,
+    mask: Node | None,
+    score_mod: Function | None = None,
+    mask_mod: Function | None = None,
+) -> Any:
     """Attention; the scale is an argument of the kernel, whatever number it is, so that no value has code of its own.
 
-    Raises ArgumentError (E_ARGUMENT) for a `causal` that is no bool and a scale that is no number.
+    Raises ArgumentError (E_ARGUMENT) for a `causal` that is no bool, a scale that is no number, and functions that do
+    not make scores of scores; ShapeMismatchError (E_SHAPE_MISMATCH), DTypeError (E_DTYPE).
     """
     if not isinstance(causal, bool):
         raise ArgumentError(f"flash_attention: causal={causal!r}", hints=["True or False"])
@@ -32,4 +44,37 @@ def flash_attention(q: Node, k: Node, v: Node, causal: bool, scale: object, mask
         q, scale = call("where", scale < 0, call("neg", q), q), call("abs", scale)  # type: ignore[operator]
     else:
         raise ArgumentError(f"flash_attention: scale={scale!r}", hints=["a number, or None for 1 / sqrt(head size)"])
+    if score_mod is not None or mask_mod is not None:
+        return _scored(q, k, v, scale, causal, mask, score_mod, mask_mod)
     return call("flash_attention", *([q, k, v, scale] if mask is None else [q, k, v, scale, mask]), causal=causal)
+
+
+def _scored(
+    q: Node,
+    k: Node,
+    v: Node,
+    scale: Node,
+    causal: bool,
+    mask: Node | None,
+    score_mod: Function | None,
+    mask_mod: Function | None,
+) -> Any:
+    """Attention whose scores, or whose keys that are seen, functions say."""
+    plain = call("flash_attention", q, k, v, scale, causal=False)  # whose shape and dtype are checked
+    shape = (*plain.shape[:-1], k.shape[-2])
+    leaf = placeholder(shape, accumulator(plain.dtype), plain.structure.device)
+    at = positions(shape)
+    score = leaf_node(leaf)
+    if score_mod is not None:
+        score = checked_score(score_mod(score, *at))
+    seen = [] if mask_mod is None else [checked_mask(mask_mod(*at))]
+    seen += [at[-1] <= at[-2] + (shape[-1] - shape[-2])] if causal else []
+    if mask is not None and mask.dtype is not bool_:
+        score = call("add", score, mask)
+    elif mask is not None:
+        seen.append(mask)
+    if seen:
+        visible = functools.reduce(lambda a, b: call("logical_and", a, b), seen)
+        score = call("where", visible, score, literal(-math.inf, leaf.dtype))
+    steps, extras = scoring_of(score, leaf)
+    return call("scored_attention", q, k, v, scale, *extras, scores=steps)

@@ -18,6 +18,8 @@ from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.leaves.transfer import on_device
 from tessera.lazy.node import leaf_node
 from tessera.ops.algebra import call, filled, literal, sum_to
+from tessera.ops.attention import scoring
+from tessera.ops.attention.scoring import Scoring
 from tessera.ops.contraction.records import transpose_last
 
 N: TypeAlias = Any
@@ -62,6 +64,36 @@ def attention_gradient(
     if mask.dtype is not bool_:
         d_mask = _in(sum_to(call("reshape", d_scores, shape=grid), mask.shape), mask)
     return found[0], found[1], found[2], d_scale, d_mask
+
+
+def scored_gradient(g: N, operands: tuple[N, ...], out: N, *, scores: Scoring) -> tuple[N | None, ...]:
+    """The same where steps change the scores: dS goes back through their gradients, to the product, and to what the
+    steps read beside it.
+    """
+    q, k, v, scale, *extras = operands
+    wide = accumulator(q.dtype)
+    shared = k.shape[-3] if len(k.shape) > 2 else 1
+    lead = len(out.shape) > 2
+    queries, keys, values = (_grouped(_widened(x, wide), shared, lead) for x in (q, k, v))
+    above = _grouped(_widened(g, wide), shared, lead)
+    products = call("matmul", queries, transpose_last(keys))
+    grid = (*out.shape[:-1], k.shape[-2])
+    score = call("reshape", products * scale, shape=grid)
+    steps = scoring.applied(scores, score, extras)
+    changed = scoring.last_of(steps, score)
+    weights = _weights(_grouped(call("broadcast_to", changed, shape=grid), shared, lead))
+    d_weights = call("matmul", above, transpose_last(values))
+    mean = call("sum", d_weights * weights, axes=(len(weights.shape) - 1,), keepdims=True)
+    d_changed = call("reshape", weights * (d_weights - mean), shape=grid)
+    d_score, d_extras = scoring.pulled_back(scores, sum_to(d_changed, changed.shape), score, extras, steps)
+    d_values = _fitted(call("matmul", transpose_last(weights), above), v, shared)
+    if d_score is None:  # the score does not decide anything
+        return None, None, d_values, None, *d_extras
+    d_scores = _grouped(d_score, shared, lead)
+    d_queries = call("matmul", d_scores, keys) * scale
+    d_keys = call("matmul", transpose_last(d_scores), queries) * scale
+    d_scale = None if scale.structure.weak else sum_to(d_scores * products, ())
+    return _fitted(d_queries, q, shared), _fitted(d_keys, k, shared), d_values, d_scale, *d_extras
 
 
 def _goes_by_blocks(q: N, k: N, v: N, causal: bool) -> bool:

@@ -41,7 +41,8 @@ def _tensors(operands: Sequence[Typed]) -> list[Typed]:
     return [operand for index, operand in enumerate(operands) if index != 3]
 
 
-def _dtypes(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+def operand_dtypes(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    """Q, K and V of one dtype, the scale in that of the sums, and a mask as it is. Raises DTypeError."""
     q, k, v, _, *mask = operands
     shown = _tensors(operands)
     if q.dtype.kind != "float" or not q.dtype is k.dtype is v.dtype:
@@ -56,7 +57,8 @@ def _heads(shape: Shape) -> int:
     return shape[-3] if len(shape) > 2 else 1
 
 
-def _result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+def result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+    """A mean of values for each query. Raises ShapeMismatchError."""
     shapes = [operand.shape for operand in operands]
     try:
         shape = anchor_rules.attention(tuple(map(len, shapes)), attributes).shape(shapes)
@@ -75,7 +77,7 @@ def visible_pairs(queries: int, keys: int, causal: bool) -> int:
     return seeing * (max(first, 1) + keys) // 2 if seeing else 0
 
 
-def _flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
+def flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
     """Of the two products alone, over the keys that are seen: so the literature counts attention (Dao 2023, section
     4.1), and so its figures compare. The softmax takes five operations a score more.
     """
@@ -102,14 +104,26 @@ def _reference(
     *,
     causal: bool,
 ) -> torch.Tensor:
-    heads, shared = _heads(q.shape), _heads(k.shape)
-    if heads != shared and k.dim() > 2:
-        k, v = (x.repeat_interleave(heads // shared, -3) for x in (k, v))
-    scores = q @ k.mT * scale
+    scores, v = reference_products(q, k, v, scale)
     if mask is not None:
         scores = torch.where(mask, scores, float("-inf")) if mask.dtype == torch.bool else scores + mask
     if causal:
         scores = torch.where(causal_mask(*scores.shape[-2:]), scores, float("-inf"))
+    return reference_means(scores, v)
+
+
+def reference_products(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The scaled scores, and the values, of as many heads as there are of queries."""
+    heads, shared = _heads(q.shape), _heads(k.shape)
+    if heads != shared and k.dim() > 2:
+        k, v = (x.repeat_interleave(heads // shared, -3) for x in (k, v))
+    return q @ k.mT * scale, v
+
+
+def reference_means(scores: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """The values' means by the softmax of scores; 0 where all of them are -inf."""
     blind = (scores == float("-inf")).all(-1, keepdim=True)
     return torch.where(blind, 0.0, torch.softmax(scores, -1)) @ v
 
@@ -126,9 +140,9 @@ FLASH_ATTENTION = register(
         name=NAME,
         family="attention",
         arity=(4, 5),
-        operand_dtypes=_dtypes,
-        result=_result,
-        flops=_flops,
+        operand_dtypes=operand_dtypes,
+        result=result,
+        flops=flops,
         reference=_reference,
         gradient=attention_gradient,
         body=_body,

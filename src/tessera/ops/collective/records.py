@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import torch
 
@@ -15,6 +15,7 @@ from tessera.dtypes import DType
 from tessera.errors import ArgumentError
 from tessera.ir.anchors import rules as anchor_rules
 from tessera.ir.anchors.anchor import ADD
+from tessera.lazy import layouts
 from tessera.lazy.layouts import Layout
 from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
@@ -25,10 +26,8 @@ from tessera.ops.record import Named, Operator, Typed
 
 N: TypeAlias = Any
 
-PARTS: Final = "parts"
-"""In place of a layout: a sum over devices that is a result stays pending, and whoever reads it forms it."""
-
-Wanted: TypeAlias = Layout | Literal["parts"] | None
+Wanted: TypeAlias = Layout | None
+"""A layout with pending sums has them stay so where they are a result: whoever reads it forms them."""
 
 
 class DeviceRegion(Protocol):
@@ -50,8 +49,9 @@ def _reference(x: torch.Tensor, *, layout: Wanted) -> torch.Tensor:
 
 
 def _gradient(g: N, operands: tuple[N], out: N, *, layout: Wanted) -> tuple[N]:
-    """The cotangent of a value lies as the value does."""
-    return (call("constrain", g, layout=layout),)
+    """The cotangent of a value lies as the value does. That of the parts of a sum is the same for all of them."""
+    laid = layouts.layout(layout.mesh, layout.dims) if layout is not None else None
+    return (call("constrain", g, layout=laid),)
 
 
 def _copy(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, int64
+from tessera.ir.anchors import along
 from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications import places
@@ -81,6 +82,7 @@ for _name, _reference, _gradient in (
         {"axis": 0, "descending": False},
         operand_dtypes=_ordered,
         result=_sorted,
+        known_anchor=along.row,
         flops=_comparisons,
         reference=_reference,
         gradient=_gradient,

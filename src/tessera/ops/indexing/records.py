@@ -14,6 +14,7 @@ import torch
 
 from tessera.dtypes import DType, int64
 from tessera.errors import IndexRangeError
+from tessera.ir.anchors import along
 from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, literal
 from tessera.ops.applications import places
@@ -157,6 +158,7 @@ define(
     arity=(2, 2),
     operand_dtypes=_with_indices(1),
     result=_taken,
+    known_anchor=along.taken,
     bytes_moved=_taken_bytes,
     reference=_take_reference,
     gradient=_take_gradient,
@@ -205,6 +207,7 @@ define(
     arity=(2, 2),
     operand_dtypes=_with_indices(1),
     result=_summed,
+    known_anchor=along.summed,
     flops=_each_added,
     reference=_put_reference,
     gradient=_put_gradient,
@@ -267,6 +270,7 @@ define(
     arity=(3, 3),
     operand_dtypes=_with_indices(1),
     result=_replaced_parts,
+    known_anchor=along.replaced,
     reference=_replace_reference,
     gradient=_replace_gradient,
     application=places.of_replacements,
@@ -315,6 +319,7 @@ define(
     arity=(2, 2),
     operand_dtypes=_with_indices(1),
     result=_gathered,
+    known_anchor=along.row,
     bytes_moved=_taken_bytes,
     reference=_gather_reference,
     gradient=_gather_gradient,
@@ -359,6 +364,7 @@ define(
     arity=(3, 3),
     operand_dtypes=_with_indices(1),
     result=_scattered,
+    known_anchor=along.row,
     flops=_each_added,
     reference=_scatter_reference,
     gradient=_scatter_gradient,

@@ -14,6 +14,7 @@ import torch
 
 from tessera.dtypes import DType, int64
 from tessera.errors import ArgumentError
+from tessera.ir.anchors import along
 from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications import places
@@ -71,6 +72,7 @@ define(
     {"axis": 0, "reverse": False},
     operand_dtypes=_numbers,
     result=_summed,
+    known_anchor=along.row,
     flops=_one_per_element,
     reference=_cumsum_reference,
     gradient=_cumsum_gradient,
@@ -139,6 +141,7 @@ for _name, _reference, _gradient in (
         _TOPK,
         operand_dtypes=_ranked,
         result=_selected,
+        known_anchor=along.row,
         flops=_comparisons,
         reference=_reference,
         gradient=_gradient,
@@ -180,6 +183,7 @@ define(
     arity=(2, 2),
     operand_dtypes=_numbers,
     result=_spread,
+    known_anchor=along.row,
     reference=_scatter_reference,
     gradient=_scatter_gradient,
     application=places.of_scattering,

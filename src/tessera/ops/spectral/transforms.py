@@ -21,11 +21,13 @@ import torch
 
 from tessera.dtypes import DType, complex_of, fp32, fp64, real_of
 from tessera.errors import ArgumentError
+from tessera.ir.anchors import along
 from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications import places, transforms
 from tessera.ops.library import define
 from tessera.ops.record import Named, Typed, dtype_error, elements
+from tessera.ops.spectral import spelling
 
 N: TypeAlias = Any
 Sizes: TypeAlias = Sequence[int | None]
@@ -244,12 +246,16 @@ def _adjoint_of(name: str) -> Callable[..., tuple[N]]:
 
 _TRANSFORM: Named = {"axes": (0,), "sizes": (None,), "norm": "backward"}
 
-for _name, _call, _dtypes, _shape, _reference, _gradient, _application in (
-    ("fft", _fft, _to_complex, _full, _fft_reference, _adjoint_by("ifft"), transforms.of_spectra),
-    ("ifft", _ifft, _to_complex, _full, _ifft_reference, _adjoint_by("fft"), transforms.of_spectra),
-    ("rfft", _rfft, _to_real, _half, _rfft_reference, _half_adjoint("rfft_adjoint"), transforms.of_signals),
-    ("irfft", _irfft, _to_complex, _real, _irfft_reference, _half_adjoint("irfft_adjoint"), transforms.of_halves),
-):
+for _name, _call, _dtypes, _shape, _reference, _gradient, _application, _spelled in (
+    ("fft", _fft, _to_complex, _full, _fft_reference, _adjoint_by("ifft"), transforms.of_spectra,
+     spelling.complex_transform("fft")),
+    ("ifft", _ifft, _to_complex, _full, _ifft_reference, _adjoint_by("fft"), transforms.of_spectra,
+     spelling.complex_transform("ifft")),
+    ("rfft", _rfft, _to_real, _half, _rfft_reference, _half_adjoint("rfft_adjoint"), transforms.of_signals,
+     spelling.of_real),
+    ("irfft", _irfft, _to_complex, _real, _irfft_reference, _half_adjoint("irfft_adjoint"), transforms.of_halves,
+     spelling.to_real),
+):  # fmt: skip
     define(
         _name,
         _call,
@@ -260,6 +266,8 @@ for _name, _call, _dtypes, _shape, _reference, _gradient, _application in (
         reference=_reference,
         gradient=_gradient,
         application=_application,
+        known_anchor=along.transform,
+        spelled=_spelled,
         symbolic=_without_sizes,
     )
 
@@ -298,7 +306,7 @@ def _refit_gradient(g: N, operands: tuple[N], out: N, *, shape: Shape) -> tuple[
     return (call("refit", g, shape=operands[0].shape),)
 
 
-_ADJOINT: dict[str, Any] = {"flops": _flops, "symbolic": _without_extents}
+_ADJOINT: dict[str, Any] = {"known_anchor": along.transform, "flops": _flops, "symbolic": _without_extents}
 define(
     "rfft_adjoint",
     _rfft_adjoint,
@@ -307,6 +315,7 @@ define(
     result=_given_real,
     reference=_rfft_adjoint_reference,
     application=transforms.of_adjoints(real=True),
+    spelled=spelling.of_real_adjoint(_ADJOINT_NORM.__getitem__),
     gradient=_adjoint_of("rfft"),
     **_ADJOINT,
 )
@@ -318,6 +327,7 @@ define(
     result=_given_complex,
     reference=_irfft_adjoint_reference,
     application=transforms.of_adjoints(real=False),
+    spelled=spelling.to_real_adjoint(_ADJOINT_NORM.__getitem__),
     gradient=_adjoint_of("irfft"),
     **_ADJOINT,
 )
@@ -329,6 +339,7 @@ define(
     result=_given,
     reference=_refit_reference,
     gradient=_refit_gradient,
+    known_anchor=along.refitted,
     application=places.of_refitting,
     symbolic=_without_extents,
 )

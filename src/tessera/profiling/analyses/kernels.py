@@ -29,6 +29,7 @@ GROUPS: Final[Mapping[str, polars.Expr]] = {
     "rank": col("rank"),
     "dtype": col("dtype"),
     "schedule": col("schedule"),
+    "source": col("schedule_source"),
 }
 """What rows can be grouped by."""
 

@@ -28,7 +28,10 @@ MOST_EXACT: Final = 2_000_000
 
 KEYS: Final = {
     "kernel": kernels.NAME.cast(polars.String),
-    **{name: col(name).cast(polars.String) for name in ("dtype", "shapes", "schedule", "backend", "device")},
+    **{
+        name: col(name).cast(polars.String)
+        for name in ("dtype", "shapes", "schedule", "schedule_source", "backend", "device")
+    },
     **{name: col(name) for name in ("flops", "bytes", "workers")},
 }
 """What tells one row from another."""
@@ -40,20 +43,21 @@ _HEADINGS: Final = {
     "total_ms": "Total(ms)",
     "share_pct": "Share(%)",
     "median_us": "Median(us)",
+    "efficiency_pct": "Of the bound(%)",
+    "binding": "Bound by",
+    "gflop_per_s": "GFLOP/s",
+    "achieved_gbps": "GB/s",
     "p10_us": "p10(us)",
     "p90_us": "p90(us)",
     "max_us": "Max(us)",
     "first_us": "First(us)",
-    "gflop_per_s": "GFLOP/s",
-    "achieved_gbps": "GB/s",
-    "efficiency_pct": "Of the bound(%)",
-    "binding": "Bound by",
     "workers": "Workers",
     "device": "Device",
     "schedule": "Schedule",
+    "schedule_source": "Chosen by",
     "backend": "Backend",
 }
-_TEXTS: Final = ("kernel", "dtype", "work", "binding", "device", "schedule", "backend")
+_TEXTS: Final = ("kernel", "dtype", "work", "binding", "device", "schedule", "schedule_source", "backend")
 _TYPES: Final = {**dict.fromkeys(_TEXTS, polars.String), **dict.fromkeys(("calls", "workers"), polars.Int64)}
 _UNSUMMED: Final = ("p10_us", "p90_us", "max_us", "schedule", "backend")
 """Columns that kernels whose sums alone were kept have no value of."""
@@ -112,7 +116,8 @@ def _summed(total: OperatorTotal) -> dict[str, Any]:
     work = {"kernel": total.operator, "dtype": total.dtype, "flops": total.flops, "bytes": total.bytes}
     times = {"total_ms": 1e3 * total.seconds, "median_us": 1e6 * latency(total)}
     first_us = None if total.first is None else 1e6 * total.first
-    return {**work, "device": device, "workers": total.workers, "calls": total.calls, **times, "first_us": first_us}
+    told = {"schedule_source": total.schedule_source or None, "first_us": first_us}
+    return {**work, **told, "device": device, "workers": total.workers, "calls": total.calls, **times}
 
 
 def _exact(named: polars.LazyFrame) -> polars.DataFrame:

@@ -22,6 +22,10 @@ _COUNTERS: Final = (
     "l2_hit_rate",
     "smem_bank_conflicts",
 )
+_UNTOLD: Final = (
+    "the rest is not told apart: no counter that is read says how much of it waits for earlier results, for units that "
+    "are busy, or at barriers"
+)
 _HEADINGS: Final = {
     "calls": "Calls",
     "total_ms": "Time(ms)",
@@ -45,11 +49,17 @@ def stalls(trace: Trace, group_by: str) -> Analysis:
         title=f"Stalls by {group_by}",
         table=table.select(group_by, *_HEADINGS),
         headings={group_by: group_by.capitalize(), **_HEADINGS},
-        notes=() if len(table) else (kernels.NO_KERNEL,),
+        notes=_notes(table),
         missing=kernels.missing(trace, table, (*_COUNTERS, "achieved_gbps")),
         optional=("smem_bank_conflicts", "achieved_gbps", "inst_issue_eff_pct", "calls", "l2_hit_rate", "share_pct"),
         drawing=lambda figure, rows: _draw(figure, rows, group_by),
     )
+
+
+def _notes(table: polars.DataFrame) -> tuple[str, ...]:
+    if table.is_empty():
+        return (kernels.NO_KERNEL,)
+    return (_UNTOLD,) if table["mem_stall_pct"].null_count() < len(table) else ()
 
 
 def _draw(figure: Figure, rows: polars.DataFrame, by: str) -> None:

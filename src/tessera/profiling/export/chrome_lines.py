@@ -31,6 +31,7 @@ FACTS: Final = (
     "bytes",
     "dtype",
     "schedule",
+    "schedule_source",
     "fused",
     "rewrites",
     "traffic",

@@ -11,7 +11,7 @@ from polars.exceptions import PolarsError
 
 from tessera.errors import ProfileError
 from tessera.profiling.export.formats.parquet import ALWAYS, KEY, TEXTS
-from tessera.profiling.trace.schema import FORMAT_VERSION
+from tessera.profiling.trace.schema import FORMAT_VERSION, is_sound
 from tessera.profiling.trace.table import COLUMNS, Trace, complete
 
 _MAGIC = b"PAR1"
@@ -64,7 +64,8 @@ def _about(told: str, path: Path) -> tuple[int, dict[str, Any], dict[str, str]]:
     try:
         about = json.loads(told)
         version, metadata, capability = (about[name] for name in ("format", "metadata", "capability"))
-        whole = isinstance(version, int) and isinstance(metadata, dict) and isinstance(capability, dict)
+        whole = isinstance(version, int) and isinstance(metadata, dict) and is_sound(metadata)
+        whole = whole and isinstance(capability, dict)
     except (ValueError, LookupError, TypeError, RecursionError):
         whole = False
     if not whole:

@@ -28,7 +28,7 @@ class StepFacts:
     once), not what the hardware moved. `dtype` is the name of the element type that the arithmetic's peak depends on.
     `backend` is "generated" for kernels of Tessera, "library" for calls of a library. `rewrites` names the rules that
     made the kernel what it is, in order. `traffic` is the cost model's estimate of what moves between memory levels,
-    and scratch memory; empty where there is no model.
+    and scratch memory; empty where there is no model. `schedule_source` says who chose the schedule.
     """
 
     operator: str
@@ -42,6 +42,7 @@ class StepFacts:
     backend: str = "generated"
     rewrites: tuple[str, ...] = ()
     traffic: Traffic = ()
+    schedule_source: str = ""
 
 
 FactsSource = Callable[[], Sequence[StepFacts]] | Sequence[StepFacts]

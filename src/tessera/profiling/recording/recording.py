@@ -113,6 +113,8 @@ class Recording:
         """What the plans that ran compute, by number, once the session has ended."""
         self.told_plans: frozenset[int] = frozenset()
         """Plans of which earlier parts of a spill say what they compute."""
+        self.tiles: list[dict[str, Any]] = []
+        """Rows of `graph.profile` while the session was on, as plain JSON."""
         self.record_shapes = record_shapes
         self._services: Mapping[int, Sequence[Service]] | None = None
         self.samples: list[polars.DataFrame] = []
@@ -283,6 +285,7 @@ class Recording:
             "thread_names": {str(thread): name for thread, name in self.thread_names.items()},
             "totals": [] if self._totals is None else [asdict(total) for total in self.totals()],
             "plans": {str(number): tell() for number, tell in self._expressions().items()},
+            **({"tiles": self.tiles} if self.tiles else {}),
             **self.about,
         }
 

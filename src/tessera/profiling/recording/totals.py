@@ -63,7 +63,7 @@ class Total:
 class OperatorTotal:
     """The kernels of one operator label, element type and work, on so many workers of a device (0: the CPU). Operations
     and bytes are those of a kernel; so a file's metadata tell them, too. `first` are the seconds of the first call;
-    `median` and `p90` are None where sums alone were kept.
+    `median` and `p90` are None where sums alone were kept; `schedule_source` says who chose the schedule.
     """
 
     operator: str
@@ -78,6 +78,7 @@ class OperatorTotal:
     first: float | None = None
     median: float | None = None
     p90: float | None = None
+    schedule_source: str = ""
 
     @staticmethod
     def of(total: Total, facts: StepFacts) -> OperatorTotal:
@@ -93,6 +94,7 @@ class OperatorTotal:
             total.seconds,
             total.fastest,
             total.first,
+            schedule_source=facts.schedule_source,
         )
 
 

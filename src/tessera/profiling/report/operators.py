@@ -25,6 +25,7 @@ class OperatorRow:
     rates and `efficiency_pct` are those of that time. `efficiency_pct` is the time that the measured ceilings allow
     over the time taken, in percent; `binding` what sets that bound. Both are None where a kernel's ceilings were not
     measured or its work is not known, `p90_ms` where sums alone were kept, `first_ms` in sums of older versions.
+    `schedule_source` says who chose the schedule, where that was recorded.
     """
 
     operator: str
@@ -40,6 +41,7 @@ class OperatorRow:
     bandwidth_gbps: float
     efficiency_pct: float | None
     binding: str | None
+    schedule_source: str | None = None
 
 
 def by_operator(
@@ -51,7 +53,7 @@ def by_operator(
     bounds = None if ceilings is None else DeviceBounds(ceilings, levels)
     merged: dict[tuple[object, ...], OperatorTotal] = {}
     for total in totals:
-        key = total.operator, total.dtype, total.flops, total.bytes, total.workers, total.device
+        key = total.operator, total.dtype, total.flops, total.bytes, total.workers, total.device, total.schedule_source
         known = merged.get(key)
         merged[key] = total if known is None else _together(known, total)
     return [_row(total, None if total.device else bounds) for total in merged.values()]
@@ -107,7 +109,7 @@ def _summed(trace: Trace) -> list[OperatorTotal]:
 def _groups(trace: Trace) -> polars.DataFrame:
     import polars
 
-    work = ("dtype", "device", "workers", "flops", "bytes")
+    work = ("dtype", "device", "workers", "flops", "bytes", "schedule_source")
     name = polars.coalesce(polars.col("operator", "kernel_name").cast(polars.String)).alias("operator")
     taken = polars.col("dur_ns")
     return (
@@ -142,6 +144,7 @@ def _totals(groups: polars.DataFrame) -> list[OperatorTotal]:
             first=row["first"],
             median=row["median"],
             p90=row["p90"],
+            schedule_source=row["schedule_source"] or "",
         )
         for row in groups.iter_rows(named=True)
     ]
@@ -164,6 +167,7 @@ def _row(total: OperatorTotal, bounds: DeviceBounds | None) -> OperatorRow:
         bandwidth_gbps=total.bytes / seconds / 1e9,
         efficiency_pct=None if least is None else 100 * least.seconds / seconds,
         binding=None if least is None else least.binding,
+        schedule_source=total.schedule_source or None,
     )
 
 

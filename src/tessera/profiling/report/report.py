@@ -26,13 +26,14 @@ HEADINGS: Final = {
     "gflop": "FLOPs(G)",
     "bandwidth_gbps": "Bandwidth(GB/s)",
     "efficiency_pct": "Efficiency(%)",
+    "schedule_source": "Chosen by",
 }
 MOST_ROWS: Final = 30
 """Rows of a report: those that take most time, in the order in which they first ran."""
 UNKNOWN: Final = "efficiency: not measured: `tessera quickstart` measures this machine's ceilings"
 UNMEASURED: Final = "not measured, as kernels of GPUs finish after the call that launches them"
 
-_TEXTS: Final = ("operator", "dtype", "binding")
+_TEXTS: Final = ("operator", "dtype", "binding", "schedule_source")
 
 
 def operator_rows(trace: Trace) -> list[OperatorRow]:
@@ -72,7 +73,10 @@ def table_of(
     told += list(notes) if rows or notes else ["no plan of Tessera ran meanwhile"]
     told += above_of([row.efficiency_pct or 0.0 for row in rows])
     told += doubts_of(None if target is None else target.ceilings)
-    return Analysis("Operators", table, HEADINGS, tuple(map(printed, told)), optional=("first_ms", "p90_ms"))
+    untold = "schedule_source" if all(row.schedule_source is None for row in rows) else ""
+    headings = {name: text for name, text in HEADINGS.items() if name != untold}
+    optional = ("schedule_source", "first_ms", "p90_ms")
+    return Analysis("Operators", table, headings, tuple(map(printed, told)), optional=optional)
 
 
 def _labelled(row: OperatorRow) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy
 
+from tessera.profiling.recording import instrumentation
 from tessera.profiling.report.labels import kernel_label, operator_name
 from tessera.profiling.tiles.tiles import ClockCost, Tiles
 from tessera.profiling.trace.schema import Record
@@ -43,7 +44,7 @@ class TileRow:
     it. `tiles` is how many a call computes, on all workers. `call_us` is the mean time of a call. `occupancy_pct` is
     the share of its workers' time in calls that they spent in tiles, 0-100: the rest is waiting for each other, packing
     that workers share, and starting. `clock_pct` is the share of tiles' time that reading the clock took, 0-100.
-    `bandwidth_gbps` and `gflop_per_s` are a call's bytes (operands read once, results written once) and operations, by
+    `bandwidth_gbps` and `gflop_per_s` are a call's `bytes` (operands read once, results written once) and `flops`, by
     the compiler's facts, over its time; of a collective, the bytes that it reduces over its latency.
     """
 
@@ -66,6 +67,8 @@ class TileRow:
     fused: tuple[str, ...] = ()
     rewrites: tuple[str, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
+    flops: float | None = None
+    bytes: float | None = None
     unavailable: dict[str, str] = field(default_factory=dict)
 
 
@@ -86,7 +89,8 @@ class TileProfile(ShownAsText):
 
         columns = [name for name in TileRow.__dataclass_fields__ if name != "unavailable"]
         rows = [asdict(row) for row in self.rows]
-        types = dict.fromkeys(("occupancy_pct", "clock_pct", "bandwidth_gbps", "gflop_per_s"), polars.Float64())
+        figures = ("occupancy_pct", "clock_pct", "bandwidth_gbps", "gflop_per_s", "flops", "bytes")
+        types = dict.fromkeys(figures, polars.Float64())
         return polars.DataFrame(
             {name: [row[name] for row in rows] for name in columns},
             schema_overrides={**types, "tiles": polars.Int64(), "rewrites": polars.List(polars.String)},
@@ -98,6 +102,12 @@ class TileProfile(ShownAsText):
             whole, inside = f"{self.clock.whole_ns:.0f} ns", f"{self.clock.inside_ns:.0f} ns"
             lines += ["", f"reading the clock takes {whole} a tile, of which its latency contains {inside}"]
         return "\n".join([*lines, *_trace(self.rows), *self.notes])
+
+
+def tell_sessions(rows: Sequence[TileRow]) -> None:
+    """Has the traces of the sessions that are on tell these rows, so that a viewer shows tiles beside the code."""
+    for recording in list(instrumentation.recordings):
+        recording.tiles += [asdict(row) for row in rows if row.tiles is not None]
 
 
 def rows_of(records: Iterable[Record], tiles: StepTiles, clock: ClockCost, ns_per_tick: float) -> tuple[TileRow, ...]:
@@ -185,6 +195,8 @@ def _call_row(records: Sequence[Record]) -> TileRow:
         fused=first.fused,
         rewrites=first.rewrites,
         shapes=first.shapes,
+        flops=first.flops,
+        bytes=first.bytes,
         bandwidth_gbps=bandwidth_gbps,
         gflop_per_s=gflop_per_s,
         unavailable=dict.fromkeys(unknown, NO_TIME),

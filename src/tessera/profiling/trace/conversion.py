@@ -221,6 +221,7 @@ def _facts_table(facts: Sequence[StepFacts], *, shapes: bool) -> polars.DataFram
             "bytes": [each.bytes for each in facts],
             "dtype": [each.dtype or None for each in facts],
             "schedule": [each.schedule or None for each in facts],
+            "schedule_source": [each.schedule_source or None for each in facts],
             "fused": ["+".join(each.fused) or None for each in facts],
             "rewrites": [",".join(each.rewrites) or None for each in facts],
             "traffic": [_traffic(each.traffic) for each in facts],

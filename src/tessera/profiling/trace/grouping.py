@@ -16,13 +16,19 @@ def numbered(events: polars.DataFrame, keys: Sequence[str]) -> tuple[NDArray[num
     """Rows that are equal in `keys` get the same number, from 0 on in order of appearance; and what is behind each
     number: its `keys`, and `row`, the first that has it.
     """
-    groups = events.select(keys).with_row_index("row").group_by(keys, maintain_order=True).agg("row")
+    # Most columns have one value, and grouping by these, too, takes as long again for each.
+    varying = [name for name in keys if events[name].n_unique() != 1]
+    if not varying:
+        first = events.head(1).select(*keys, row=polars.lit(0, polars.UInt32))
+        return numpy.zeros(len(events), numpy.int64), first
+    groups = events.select(varying).with_row_index("row").group_by(varying, maintain_order=True).agg("row")
     rows = groups["row"]
     numbers = numpy.empty(len(events), numpy.int64)
     numbers[rows.explode().drop_nulls().to_numpy()] = numpy.repeat(
         numpy.arange(len(groups)), rows.list.len().to_numpy()
     )
-    return numbers, groups.with_columns(polars.col("row").list.first())
+    first_rows = rows.list.first()
+    return numbers, events.select(list(keys))[first_rows].with_columns(first_rows.alias("row"))
 
 
 def by_lane(events: polars.DataFrame) -> tuple[NDArray[numpy.int64], polars.DataFrame]:

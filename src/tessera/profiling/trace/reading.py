@@ -16,6 +16,7 @@ import polars
 
 from tessera.errors import ProfileError
 from tessera.profiling import readers
+from tessera.profiling.trace.schema import is_sound
 from tessera.profiling.trace.table import Trace, frame
 from tessera.system.sources import members
 
@@ -92,7 +93,10 @@ def _read_file(path: Path) -> Trace:
     if reader is None:
         known = ", ".join(getattr(each, "__name__", "").rpartition(".")[2] for each in _readers())
         raise ProfileError(f"{path} is in no format that is known", hints=[f"known are {known}"])
-    return reader.read(path)
+    found = reader.read(path)
+    if not is_sound(found.metadata):
+        raise ProfileError(f"{path} is damaged: what it tells of its trace cannot be read")
+    return found
 
 
 def _reader_of(path: Path) -> Reader | None:

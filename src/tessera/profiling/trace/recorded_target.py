@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from tessera.errors import CacheFormatError
 from tessera.target import Ceilings, MemoryLevel, Target, detect
-from tessera.target.stored_ceilings import stored_ceilings
+from tessera.target.cpu import machine_name
+from tessera.target.stored_ceilings import any_stored, stored_ceilings
 
 
 def told() -> dict[str, Any]:
@@ -28,26 +30,39 @@ def told() -> dict[str, Any]:
 
 def recorded_target(metadata: Mapping[str, Any]) -> Target | None:
     """The CPU of a trace with the ceilings that the trace holds; where it holds none and was recorded on such a CPU as
-    this, this one with those that have been measured, if any. None for another CPU.
+    this, with those that have been measured here, if any. None for another CPU.
+
+    LLVM, which takes a moment to load, is asked what this CPU is only where that decides.
     """
-    found = metadata.get("target") or {}
-    try:
-        ceilings = Ceilings.from_json(json.dumps(metadata["ceilings"]))
-        return Target(
-            kind="cpu",
-            arch=str(found["arch"]),
-            name=str(found["name"]),
-            features=frozenset(),
-            vector_bits=0,
-            vector_registers=0,
-            cores=int(found["cores"]),
-            processors=int(found["processors"]),
-            memory=tuple(MemoryLevel(**level) for level in found["memory"]),
-            ceilings=ceilings,
-        )
-    except (KeyError, TypeError, ValueError, CacheFormatError):  # older traces, those of others, and damaged ones
-        own = detect()
-        if found and (found.get("arch"), found.get("name")) != (own.arch, own.name):
-            return None
-        known = stored_ceilings(own)
-        return own if known is None else own.with_ceilings(known)
+    told = metadata.get("target")
+    found = told if isinstance(told, Mapping) else {}
+    recorded: Target | None = None
+    with suppress(KeyError, TypeError, ValueError, CacheFormatError):  # older traces, those of others, and damaged ones
+        recorded = _described(found)
+        return recorded.with_ceilings(Ceilings.from_json(json.dumps(metadata["ceilings"])))
+    if found and machine_name() not in ("", found.get("name")):
+        return None
+    if recorded is not None and recorded.name == machine_name() and not any_stored(recorded.arch):
+        return recorded
+    own = detect()
+    if found and (found.get("arch"), found.get("name")) != (own.arch, own.name):
+        return None
+    known = stored_ceilings(own)
+    return own if known is None else own.with_ceilings(known)
+
+
+def _described(found: Mapping[str, Any]) -> Target:
+    """The CPU that a trace tells of, as far as analyses ask. Raises KeyError, TypeError or ValueError where it tells
+    none.
+    """
+    return Target(
+        kind="cpu",
+        arch=str(found["arch"]),
+        name=str(found["name"]),
+        features=frozenset(),
+        vector_bits=0,
+        vector_registers=0,
+        cores=int(found["cores"]),
+        processors=int(found["processors"]),
+        memory=tuple(MemoryLevel(**level) for level in found["memory"]),
+    )

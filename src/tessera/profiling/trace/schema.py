@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from tessera.profiling.recording.facts import Traffic
 
@@ -79,6 +80,20 @@ TRACE_CAPABILITIES: Final = {name: _OF_TRACES.get(why, why) for name, why in CAP
 """Why each is null in all records of a trace made on a CPU."""
 
 
+_METADATA: Final[dict[str, type]] = {
+    **dict.fromkeys(("target", "ceilings", "plans", "ranks", "thread_names", "versions", "dropped_reasons"), dict),
+    **dict.fromkeys(("totals", "tiles"), list),
+    **dict.fromkeys(("launched", "recorded", "dropped", "start_unix_ns", "duration_ns"), int),
+}
+
+
+def is_sound(metadata: Mapping[str, Any]) -> bool:
+    """Whether what a file tells of its trace is of the kinds that readers take it for; what it does not tell is."""
+    told = {name: metadata[name] for name in _METADATA if metadata.get(name) is not None}
+    kinds = all(isinstance(value, _METADATA[name]) for name, value in told.items())
+    return kinds and all(isinstance(rank, dict) for rank in told.get("ranks", {}).values())
+
+
 RecordKind = Literal["kernel", "memcpy", "collective", "operator", "region", "mark", "counter", "sample"]
 """As `table.KINDS`."""
 
@@ -107,6 +122,7 @@ class Record:
     bytes: float | None = None
     dtype: str = ""
     schedule: str = ""
+    schedule_source: str = ""
     fused: tuple[str, ...] = ()
     rewrites: tuple[str, ...] = ()
     traffic: Traffic = ()

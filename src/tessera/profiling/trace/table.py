@@ -40,6 +40,7 @@ COLUMNS: Final[Mapping[str, Any]] = {
     "bytes": polars.Float64,
     "dtype": _TEXT,
     "schedule": _TEXT,
+    "schedule_source": _TEXT,  # who chose it: "model", "tuned", "shipped"
     "fused": _TEXT,  # operators, joined with "+"
     "rewrites": _TEXT,  # names of rewrite rules, joined with ","
     "traffic": _TEXT,  # JSON: the cost model's bytes by memory level

@@ -32,6 +32,7 @@ from tessera.rewrite.rules.scores import (
     swapped_dims,
     trace_scores,
 )
+from tessera.rewrite.rules.scoring import Scored, has_positions, trace_scoring
 
 
 #   e = exp(x - max(x));  e / sum(e)   ->   softmax(x)      (along one axis)
@@ -55,7 +56,8 @@ def recognize_softmax(operation: GraphOperation, rewriter: Rewriter) -> SSAValue
 #   matmul(softmax(matmul(q, k^T) * scale + mask), v)   ->   flash_attention(q * scale, k, v, 1, mask)
 #
 # Scale, mask and casts may stand anywhere between the products (`scores.py`); whatever is used elsewhere, too, has to
-# be made anyway. A row whose scores are all -inf gives 0 instead of NaN.
+# be made anyway. Where more is done to scores, or masks are algebra of positions, the operators in between become steps
+# of `scored_attention` (`scoring.py`). A row whose scores are all -inf gives 0 instead of NaN.
 def recognize_attention(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
     weights, values = operation.inputs
     if not _is_plain(operation) or operation.attribute("transpose_a", False):
@@ -63,10 +65,12 @@ def recognize_attention(operation: GraphOperation, rewriter: Rewriter) -> SSAVal
     softmax = _under_casts(weights)
     if softmax is None or softmax.attribute("axis") != len(dims_of(softmax.result)) - 1:
         return None
-    found = trace_scores(softmax.inputs[0])
+    wanted, scores = dtype(operation.result), softmax.inputs[0]
+    found: Scores | Scored | None = trace_scores(scores)
+    if found is None or any(has_positions(mask.value) for mask in found.masks):
+        found = trace_scoring(scores, wanted) or found
     if found is None or not _is_plain(found.product):
         return None
-    wanted = dtype(operation.result)
     q, k = (_in_dtype(operand, wanted, rewriter) for operand in found.product.inputs)
     if q is None or k is None:
         return None
@@ -76,9 +80,11 @@ def recognize_attention(operation: GraphOperation, rewriter: Rewriter) -> SSAVal
     v = _transposed(values, rewriter) if operation.attribute("transpose_b", False) else values
     if not _heads_agree(q, k, v):
         return None
-    for scaling, factor in (*factors, *found.scalings):
+    for scaling, factor in (*factors, *(found.scalings if isinstance(found, Scores) else ())):
         q = rewriter.make(scaling, [q, _beside(factor, wanted, rewriter)], dims_of(q), wanted)
     one = rewriter.make("constant", [], (), accumulator(wanted), {"value": 1.0})
+    if isinstance(found, Scored):
+        return rewriter.create("scored_attention", [q, k, v, one, *found.extras], {"scores": found.steps})
     mask = _joined_mask(found, rewriter)
     if mask is not None and dtype(mask) is not bool_:
         mask = _beside(mask, wanted, rewriter)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tessera.dtypes import DType
 from tessera.rewrite.fusion.alignment import Alignment
 from tessera.scheduling.binding.axes import Axes, Column, Strides, domain_strides
 from tessera.scheduling.lowering.spec import Argument, Window
+from tessera.system.caching import cached_property
 from tessera.target import Target
 
 Names: TypeAlias = tuple[str, ...]
@@ -199,8 +200,9 @@ def counted_axes(walked: Mapping[str, int], columns: int) -> Names:
     return tuple(sorted(own, key=lambda name: (_ORDER.index(name[0]), int(name[1:] or 0))))
 
 
-_ORDER = "bormnic"
-"""Initials of axes in the order of the domain: batch or outer ones, the reduced one, those inside it, lanes."""
+_ORDER = "bormnicqk"
+"""Initials of axes in the order of the domain: batch or outer ones, the reduced one, those inside it, lanes; of
+attention, queries and keys."""
 
 
 def class_of(classes: tuple[Column, ...], pick: int, array: int) -> int:

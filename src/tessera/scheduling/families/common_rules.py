@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Protocol
 
 from tessera.scheduling.language.columns import Knobs, Number, no
+from tessera.scheduling.model.shares import last_bytes
 from tessera.target import Target
-
-STREAMED_BYTES: Final = 4 << 20
-"""The smallest result for which bypassing the caches is considered."""
-
-
-MOST_KEPT_BYTES: Final = 16 << 20
-"""What stays in the last cache from one kernel to the next, however large it is: others use it, too."""
 
 
 class Written(Protocol):
@@ -25,6 +19,10 @@ class Written(Protocol):
     @property
     def workers(self) -> int:
         """The workers that share the kernel's work."""
+
+    @property
+    def target(self) -> Target:
+        """The CPU."""
 
 
 class Streaming(Protocol):
@@ -43,9 +41,14 @@ class Streaming(Protocol):
         """The CPU."""
 
 
+def streamed_bytes(target: Target) -> int:
+    """The smallest result for which bypassing the caches is considered: an eighth of the last one."""
+    return last_bytes(target) // 8
+
+
 def streams_what_is_large(schedule: Knobs, problem: Written) -> Number:
     """Whether non-temporal stores are left to results larger than caches."""
-    return no(schedule.flag("nontemporal")) | (problem.bytes_out >= STREAMED_BYTES)
+    return no(schedule.flag("nontemporal")) | (problem.bytes_out >= streamed_bytes(problem.target))
 
 
 def cuts_for_several(schedule: Knobs, problem: Written) -> Number:
@@ -60,7 +63,6 @@ def leaves_caches(problem: Streaming) -> bool:
     On Zen 4 (32 MiB of L3) layer norms of 8 and 12 MiB beside as much input take 0.45 and 0.63 of the time so, those of
     64 MiB two thirds; softmax of 4 MiB takes 1.07.
     """
-    if problem.bytes_out < STREAMED_BYTES:
+    if problem.bytes_out < streamed_bytes(problem.target):
         return False
-    sizes = [level.size_bytes for level in problem.target.memory if level.name.startswith("L")]
-    return problem.bytes_in + problem.bytes_out >= min(MOST_KEPT_BYTES, max(sizes, default=MOST_KEPT_BYTES) // 2)
+    return problem.bytes_in + problem.bytes_out >= last_bytes(problem.target) // 2

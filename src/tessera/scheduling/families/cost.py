@@ -31,8 +31,7 @@ OVERLAP_LOSS: Final = 0.1
 """The part of every resource's time but the slowest's that is not hidden behind it; fitted to measured products."""
 
 LAUNCH_S: Final = 0.25e-6
-FORK_S: Final = 1.1e-6
-"""Seconds of a call of a kernel, and of starting and joining the other workers (measured on torch's OpenMP pool)."""
+"""Seconds of a call of a kernel; `Machine.wake_s` are those of starting and joining the other workers."""
 
 
 class RooflineModel:
@@ -115,7 +114,7 @@ def _combined(work: Work, rates: Machine, workers: int) -> tuple[Number, dict[st
     for each in traffic:
         slowest, together = larger(slowest, each), together + each
     packing_s = work.packing_s + sum(packing)
-    launch = LAUNCH_S + (FORK_S if workers > 1 else 0.0)
+    launch = LAUNCH_S + (rates.wake_s if workers > 1 else 0.0)
     total = slowest + OVERLAP_LOSS * (together - slowest) + packing_s + work.exposed_s + launch
     terms = {"compute": work.compute_s, **{name: work.parts[name] for name in PARTS}}
     terms |= {

@@ -24,13 +24,22 @@ from tessera.scheduling.model.gpu_estimate import GpuEstimate
 from tessera.scheduling.model.gpu_machine import GpuMachine
 from tessera.scheduling.model.gpu_resources import BlockResources
 from tessera.scheduling.model.machine import Machine, Work
+from tessera.scheduling.model.shares import sharing_flops, waking
 from tessera.target import Target
 
 P = TypeVar("P")
 
 PARALLEL_FLOPS = 2_000_000
-"""Work below which starting a second worker (1.1 us on this project's machines) costs more than it saves."""
+"""Work below which starting a second worker costs more than it saves where that takes 1.1 us (Zen 4); the same of what
+is bound by memory, in bytes.
+"""
 PARALLEL_BYTES = 1 << 18
+
+
+def pays(target: Target, flops: float = 0.0, nbytes: float = 0.0) -> bool:
+    """Whether work of so many FLOP, or over so many bytes, is worth waking a second worker of this CPU."""
+    return flops >= sharing_flops(target, PARALLEL_FLOPS) or nbytes >= PARALLEL_BYTES * waking(target)
+
 
 WIDEST_ACCESS_BYTES = 16
 """The widest access of one thread of a GPU."""

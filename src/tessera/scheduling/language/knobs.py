@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -28,6 +28,8 @@ _BEYOND = 4
 
 EXAMINED = 20_000
 """Combinations of choices that are looked at before a space counts as empty; of larger spaces as many at random."""
+SAMPLED = 4_000
+"""Combinations by which it is counted what each rule rejects; of larger spaces as many at random."""
 _AT_ONCE = 4096
 
 
@@ -240,8 +242,8 @@ class Space(Generic[Problem]):
         return schedule
 
     def rejections(self) -> Rejections:
-        """What the rules make of the raw combinations; of spaces larger than `EXAMINED`, of that many at random."""
-        looked = self.columns(EXAMINED)
+        """What the rules make of the raw combinations; of spaces larger than `SAMPLED`, of that many at random."""
+        looked = self.columns(SAMPLED)
         kept = {rule.name: rule.mask(looked, self.problem) for rule in self.rules}
         counts = {name: len(looked) - int(np.count_nonzero(mask)) for name, mask in kept.items()}
         legal = np.logical_and.reduce([np.ones(len(looked), np.bool_), *kept.values()])
@@ -278,45 +280,65 @@ class Space(Generic[Problem]):
         return self.restricted({knob: [value] for knob, value in pins.items()}) if pins else self
 
     def restricted(self, choices: Mapping[str, Sequence[KnobValue]]) -> Space[Problem]:
-        """This space with some knobs limited to choices (`op.matmul(..., tile_shape=)`, `search_space(...)`)."""
+        """This space with some knobs limited to choices (`op.matmul(..., tile_shape=)`, `search_space(...)`).
+
+        Raises TuneSpaceEmptyError (E_TUNE_SPACE_EMPTY) where no legal schedule has them.
+        """
+        found = self._restricted(choices)
+        if found is None:
+            asked = " and ".join(f"{name} in {list(values)}" for name, values in choices.items())
+            hints = [*self._at_fault(choices), *self._narrowed(choices).why_empty()]
+            raise TuneSpaceEmptyError(f"no legal schedule has {asked}", hints=hints)
+        return found
+
+    def _narrowed(self, choices: Mapping[str, Sequence[KnobValue]]) -> Space[Problem]:
+        """This space with some knobs limited, whose default may be illegal."""
         knobs = tuple(
             Knob(knob.name, tuple(choices[knob.name]), knob.purpose) if knob.name in choices else knob
             for knob in self.knobs
         )
-        narrowed = Space(knobs, self.rules, self.problem, self.default, self.starts)
+        return Space(knobs, self.rules, self.problem, self.default, self.starts)
+
+    def _restricted(self, choices: Mapping[str, Sequence[KnobValue]]) -> Space[Problem] | None:
+        """This space with some knobs limited, and a legal schedule of those as default; None where there is none."""
+        narrowed = self._narrowed(choices)
         starts = [
             start.replace(**{name: values[0] for name, values in choices.items() if start[name] not in values})
             for start in (self.default, *self.starts)
         ]
         legal = next((start for start in starts if not narrowed.violations(start)), None)
         legal = legal or narrowed._legal_near(starts[0])
-        if legal is None:
-            asked = " and ".join(f"{name} in {list(values)}" for name, values in choices.items())
-            raise TuneSpaceEmptyError(
-                f"no legal schedule has {asked}", hints=[*self._at_fault(choices), *narrowed.why_empty()]
-            )
-        return replace(narrowed, default=legal)
+        return None if legal is None else replace(narrowed, default=legal)
 
     def _at_fault(self, choices: Mapping[str, Sequence[KnobValue]]) -> list[str]:
         """Which of several knobs that are limited permits nothing even alone; that none does where they do together."""
         if len(choices) < 2:
             return []
-        alone = []
-        for name, values in choices.items():
-            try:
-                self.restricted({name: values})
-            except TuneSpaceEmptyError:
-                alone.append(f"knob {name} alone permits no legal schedule with {list(values)}")
+        alone = [
+            f"knob {name} alone permits no legal schedule with {list(values)}"
+            for name, values in choices.items()
+            if self._restricted({name: values}) is None
+        ]
         return alone or ["each of these knobs alone permits some schedule; together they do not"]
 
     def _legal_near(self, schedule: Schedule) -> Schedule | None:
         """A legal schedule that differs from an illegal one in as few knobs as is found quickly; None where none is
         among those and `EXAMINED` combinations.
         """
-        for count in (1, 2):
-            for changed in itertools.combinations(self.knobs, count):
-                for values in itertools.product(*(knob.choices for knob in changed)):
-                    near = schedule.replace(**{k.name: value for k, value in zip(changed, values, strict=True)})
-                    if not self.violations(near):
-                        return near
-        return next((each for each in self._combinations(EXAMINED) if not self.violations(each)), None)
+        near = (
+            schedule.replace(**{knob.name: value for knob, value in zip(changed, values, strict=True)})
+            for count in (1, 2)
+            for changed in itertools.combinations(self.knobs, count)
+            for values in itertools.product(*(knob.choices for knob in changed))
+        )
+        return self._first_legal(itertools.chain(near, self._combinations(EXAMINED)))
+
+    def _first_legal(self, schedules: Iterable[Schedule]) -> Schedule | None:
+        """The first legal one of schedules. The rule that one broke is asked first of the next, which is like it."""
+        rules = list(self.rules)
+        for schedule in schedules:
+            broken = next((place for place, rule in enumerate(rules) if not rule.holds(schedule, self.problem)), None)
+            if broken is None:
+                return schedule
+            rules.insert(0, rules.pop(broken))
+        return None

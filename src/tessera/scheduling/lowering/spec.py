@@ -139,11 +139,20 @@ class PackingSpec:
 
 
 @dataclass(frozen=True)
+class Scoring:
+    """What becomes of a score: `changed`, times log2(e), of the scaled `score`; both vary along `batch`, q and k."""
+
+    score: Value
+    changed: Value
+
+
+@dataclass(frozen=True)
 class AttentionSpec:
     """Attention: `outputs` are expressions over `accumulator`, which varies along `batch`, q and v.
 
     The axes are q (queries), k (keys), d (elements of a query and of a key) and v (elements of a value); `batch` holds
-    the rest, where heads that share keys and values are an axis that those do not walk. `scale` varies along none;
+    the rest, where heads that share keys and values are an axis that those do not walk. `scale` varies along none.
+    `scoring` says what a scaled score becomes before it is masked;
     `mask` is of booleans (true: may be attended to), or added to the scores. With `causal` query i sees the keys
     j <= i + keys - queries. Where there is an argument of `logarithms`, the first batch axis counts parts of the keys,
     and that argument takes the logarithm of the sum of a part's exponentials.
@@ -161,6 +170,7 @@ class AttentionSpec:
     accumulator: Value
     outputs: tuple[Output, ...]
     logarithms: int | None = None
+    scoring: Scoring | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from tessera.scheduling.language.columns import Columns, Knobs, Number, divided,
 from tessera.scheduling.model.estimate import LEVELS, PARTS
 from tessera.target import Ceilings, Target
 from tessera.target.ceilings import ComputeCeiling, MemoryCeiling
+from tessera.target.facts import USUAL_FMA_LATENCY, USUAL_TLB_PAGES, USUAL_WAKE_S
 
 L1, L2, L3, DRAM = range(len(LEVELS))
 
@@ -25,12 +25,11 @@ USABLE_LAST: Final = 0.4
 """The same of the last cache, which others use, too: layer norms that walk 16 and 24 MiB run at DRAM's rate on Zen 4
 (32 MiB of L3)."""
 
-FMA_PER_CYCLE: Final[Mapping[str, int]] = MappingProxyType({"znver4": 1})
-"""Full-width fused multiply-adds that a core starts per cycle where it is not two: Zen 4 splits 512-bit operations
-(AMD, Software Optimization Guide for the Zen 4 Microarchitecture, section 2.11)."""
-
-FMA_LATENCY: Final = 4
-"""Cycles from a fused multiply-add to one that needs its result, on every x86 since 2015."""
+PAGE: Final = 4096
+"""Bytes of a page, and the distance of addresses that fall into one set of L1: a set is chosen by the bits inside a
+page, so that a cache has as many ways as it holds pages.
+"""
+USUAL_WAYS: Final = 8
 SPILL_CYCLES: Final = 2
 """Cycles for a vector that is written to memory and back because there is no register for it."""
 ROW_CYCLES: Final = 20
@@ -47,24 +46,21 @@ _ESTIMATED_BYTES_PER_CYCLE: Final = {"L2": 32.0, "L3": 12.0}
 _ESTIMATED_DRAM: Final = (18e9, 40e9)  # byte/s of one worker, and of all together
 
 
-def fma_per_cycle(target: Target) -> int:
-    """Vector fused multiply-adds of the widest kind that one core starts in a cycle."""
-    return FMA_PER_CYCLE.get(target.arch, 2)
-
-
 def estimated_ceilings(target: Target, workers: int) -> Ceilings:
     """Ceilings of a CPU that nobody measured, from its vector width and what its kind usually has per cycle.
 
     They rank schedules well enough to start from; `source` says that they are estimates.
     """
-    starts = fma_per_cycle(target)
+    starts = target.fma_per_cycle
     vector_bytes = target.vector_bits // 8
-    cycles = _ESTIMATED_CLOCK_HZ * workers
+    cycles = workers / target.core.cycle_s if target.core is not None else _ESTIMATED_CLOCK_HZ * workers
     flops = {name: 2 * starts * cycles * vector_bytes / size for name, size in (("fp32", 4), ("fp64", 8))}
     if target.has_avx512bf16:
         flops["bf16"] = _UNIT_FLOP_PER_CYCLE * cycles if target.has_amx_bf16 else 2 * flops["fp32"]
     if target.has_amx_int8:
         flops["int8"] = 2 * _UNIT_FLOP_PER_CYCLE * cycles
+    if target.core is not None:
+        flops |= {dtype: rate * flops["fp32"] for dtype, rate in target.core.dots if dtype in flops}
     bandwidth = {"L1": starts * vector_bytes * cycles}
     bandwidth |= {name: per_cycle * cycles for name, per_cycle in _ESTIMATED_BYTES_PER_CYCLE.items()}
     one, all_ = _ESTIMATED_DRAM
@@ -72,7 +68,7 @@ def estimated_ceilings(target: Target, workers: int) -> Ceilings:
     return Ceilings(
         target.arch,
         target.name,
-        "estimate from the vector width at 3.5 GHz",
+        "estimate from the vector width at 3.5 GHz" if target.core is None else "estimate from what a cycle does",
         tuple(ComputeCeiling(name, workers, value) for name, value in flops.items()),
         tuple(MemoryCeiling(name, workers, value) for name, value in bandwidth.items()),
     )
@@ -85,6 +81,8 @@ class Machine:
     `flop_per_s` by dtype name, of vector instructions; `unit_flop_per_s` of a matrix unit, empty where there is none;
     `byte_per_s` and `capacity` (bytes of a level that this worker can count on; infinite
     for DRAM) by level; `cycle_s` the length of a cycle as the arithmetic peak implies it; `source` is the ceilings'.
+    `fma_latency` is in cycles, `tlb_pages` are what the first translation buffer reaches, `near_ways` the lines of L1
+    that fall into one set, `wake_s` the seconds for starting and joining the other workers.
     """
 
     flop_per_s: Mapping[str, float]
@@ -94,6 +92,10 @@ class Machine:
     vector_bytes: int
     source: str
     unit_flop_per_s: Mapping[str, float] = field(default_factory=dict)
+    fma_latency: int = USUAL_FMA_LATENCY
+    tlb_pages: int = USUAL_TLB_PAGES
+    near_ways: int = USUAL_WAYS
+    wake_s: float = USUAL_WAKE_S
     _ladder: tuple[tuple[int, float], ...] = field(init=False, repr=False)
     _places: NDArray[np.intp] = field(init=False, repr=False)
     _sizes: NDArray[np.float64] = field(init=False, repr=False)
@@ -172,19 +174,24 @@ def machine(ceilings: Ceilings | None, target: Target, workers: int) -> Machine:
     flops = {row.dtype: _flops(ceilings, guess, row.dtype, workers) / workers for row in guess.compute}
     bandwidth = {level: _bandwidth(ceilings, guess, level, workers) / workers for level in LEVELS}
     capacity = {
-        level.name: (USABLE_LAST if level.name == "L3" else USABLE) * level.size_bytes / min(workers, level.shared_by)
+        level.name: (USABLE_LAST if level.name == "L3" else USABLE)
+        * target.cache_bytes(level.name)
+        / min(workers, level.shared_by)
         for level in target.memory
         if level.name in LEVELS[:-1] and level.size_bytes
     }
     vector_bytes = target.vector_bits // 8
-    cycle_s = 2 * fma_per_cycle(target) * vector_bytes / 4 / flops["fp32"]
+    cycle_s = 2 * target.fma_per_cycle * vector_bytes / 4 / flops["fp32"]
     source = ceilings.source if ceilings is not None else guess.source
     unit = {}
     if target.has_amx_bf16:  # whose ceilings are those of the unit
         unit["bf16"], flops["bf16"] = flops["bf16"], 2 * flops["fp32"]
     if target.has_amx_int8:
         unit["int8"] = flops.pop("int8")
-    return Machine(flops, bandwidth, {**capacity, "DRAM": float("inf")}, cycle_s, vector_bytes, source, unit)
+    return Machine(
+        flops, bandwidth, {**capacity, "DRAM": float("inf")}, cycle_s, vector_bytes, source, unit, target.fma_latency,
+        target.tlb_pages, max(target.cache_bytes("L1") // PAGE, 1) if target.level("L1") else USUAL_WAYS, target.wake_s,
+    )  # fmt: skip
 
 
 def largest_share(extent: Number, step: Number, workers: int) -> Number:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
 
 from tessera.errors import ArgumentError, ImplicitCommunicationError
+from tessera.sharding.partitioning.chunking import ChunkCount
 from tessera.sharding.partitioning.program import LocalProgram
 from tessera.sharding.partitioning.schedule import USUAL, OverlapLimits
 
@@ -43,7 +44,7 @@ def communication(
     *,
     implicit: Implicit | None = None,
     overlap: bool | None = None,
-    chunk: int | None = None,
+    chunk: ChunkCount | None = None,
     bucket_bytes: int | None = None,
 ) -> Iterator[None]:
     """What expressions over tensors of a mesh may communicate while they are evaluated in this context, and how. What
@@ -54,8 +55,11 @@ def communication(
     algebra forms over devices, and cuts, which move nothing, are always allowed.
 
     Exchanges begin as soon as there is something to send, and are waited for where it is read; with `overlap=False`
-    each is waited for at once. With `chunk=4` a product before a sum over devices, or behind a gather, is computed in 4
-    pieces, of which one travels while the next is computed; where devices cannot be given equal pieces it stays whole.
+    each is waited for at once. With `chunk=4` a product before a sum over devices, or behind a gather, and what is
+    computed before parts are exchanged, a transform for one, is computed in 4 pieces, of which one travels while the
+    next is computed; where devices cannot be given equal pieces it stays whole. With `chunk="auto"` there are 1, 2, 4
+    or 8 pieces, by what the mesh's topology carries and its devices compute in a second; with `chunk="tune"` the first
+    calls of an expression try each in turn, and what was fastest on the slowest rank stays while the process lives.
     Sums of less than `bucket_bytes` travel together: so do the gradients of a step, bucket
     by bucket, while the backward pass goes on. Sums over devices are the same bits in any case; the kernels of
     smaller products may sum in another order.
@@ -66,17 +70,23 @@ def communication(
         raise ArgumentError(f"implicit={implicit!r}", hints=[f"one of {', '.join(get_args(Implicit))}"])
     if bucket_bytes is not None and bucket_bytes < 0:
         raise ArgumentError(f"bucket_bytes={bucket_bytes!r}", hints=["bytes; 0 sends every sum by itself"])
-    if chunk is not None and (isinstance(chunk, bool) or not 1 <= operator.index(chunk) <= MOST_PIECES):
-        raise ArgumentError(f"chunk={chunk!r}", hints=[f"pieces, 1 to {MOST_PIECES}"])
     before = _options.get()
     limits = replace(
         before.limits,
-        chunk=before.limits.chunk if chunk is None else operator.index(chunk),
+        chunk=before.limits.chunk if chunk is None else _pieces(chunk),
         overlap=before.limits.overlap if overlap is None else bool(overlap),
         bucket_bytes=before.limits.bucket_bytes if bucket_bytes is None else bucket_bytes,
     )
     with using(CommunicationOptions(implicit or before.implicit, limits)):
         yield
+
+
+def _pieces(chunk: ChunkCount) -> ChunkCount:
+    if isinstance(chunk, str) and chunk in ("auto", "tune"):
+        return chunk
+    if isinstance(chunk, str | bool) or not 1 <= operator.index(chunk) <= MOST_PIECES:
+        raise ArgumentError(f"chunk={chunk!r}", hints=[f'pieces, 1 to {MOST_PIECES}, or "auto", or "tune"'])
+    return operator.index(chunk)
 
 
 @contextmanager

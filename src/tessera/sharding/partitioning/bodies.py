@@ -7,7 +7,7 @@ A body is run once with values that only know what became of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
@@ -79,8 +79,19 @@ class _Abstract:
     def position(self) -> _Value:
         return _Value(int64, "other")
 
-    def attend(self, q: _Value, k: _Value, v: _Value, scale: _Value, mask: _Value | None, causal: bool, /) -> _Value:
-        values = (q, k, scale) if mask is None else (q, k, scale, mask)
+    def attend(
+        self,
+        q: _Value,
+        k: _Value,
+        v: _Value,
+        scale: _Value,
+        mask: _Value | None,
+        causal: bool,
+        scored: Callable[[_Value], _Value] | None = None,
+        /,
+    ) -> _Value:
+        score = _Value(accumulator(q.dtype), _plain(q, k, scale))
+        values = [score if scored is None else scored(score), *([] if mask is None else [mask])]
         kind: Kind = "linear" if v.kind == "linear" and _plain(*values) == "given" else _plain(*values, v)
         return _Value(accumulator(q.dtype), kind)
 
@@ -119,8 +130,10 @@ def _run(
 @lru_cache(maxsize=1 << 12)
 def combines(operator: Operator, attributes: tuple[Any, ...], dtypes: tuple[DType, ...]) -> bool:
     """Whether the results of parts of an axis that is reduced, reduced again, are the operator's result: the last thing
-    that its body does is to reduce.
+    that its body does is to reduce. Of what a library computes there is no body, and what its anchor reduces, it does.
     """
+    if operator.kind.is_call:
+        return True
     kinds: list[Kind] = ["given"] * len(dtypes)
     made = _run(operator, attributes, dtypes, kinds)
     return made is not None and made.reduced
@@ -130,7 +143,11 @@ def combines(operator: Operator, attributes: tuple[Any, ...], dtypes: tuple[DTyp
 def passes_sums(
     operator: Operator, attributes: tuple[Any, ...], dtypes: tuple[DType, ...], pending: frozenset[int]
 ) -> bool:
-    """Whether the operator over parts of these operands gives parts of its result: it is linear in them together."""
+    """Whether the operator over parts of these operands gives parts of its result: it is linear in them together. Of
+    what a library computes nothing says so.
+    """
+    if operator.kind.is_call:
+        return False
     made = _run(operator, attributes, dtypes, [_kind_of(place, pending) for place in range(len(dtypes))])
     return made is not None and made.kind == "linear"
 

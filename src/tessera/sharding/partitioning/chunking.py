@@ -1,17 +1,20 @@
-"""Products beside exchanges, in pieces: while one is computed, the one before it travels.
+"""What is computed beside exchanges, in pieces: while one is computed, the one before it travels.
 
 A product whose sum is formed over devices is computed piece by piece along a dimension that the sum does not scatter,
-and each piece is sent as it is done. A product of what is gathered first is computed of the piece that has come while
-the next one travels. Pieces are cut where every device has as much of each; what cannot be cut so stays whole.
+and each piece is sent as it is done. What is exchanged so that another dimension is split, a transform for one, is
+computed along a third dimension so, or along the one that is split before. A product of what is gathered first is
+computed of the piece that has come while the next one travels. Pieces are cut where every device has as much of each;
+what cannot be cut so stays whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from tessera.lazy.layouts import Shape
+from tessera.scheduling.language.knobs import Knob
 from tessera.sharding.partitioning.program import (
     Chunk,
     Compute,
@@ -22,17 +25,25 @@ from tessera.sharding.partitioning.program import (
     ShardMove,
     operands_of,
 )
-from tessera.sharding.partitioning.rules import ShardingRule, rule_of
+from tessera.sharding.partitioning.rules import ShardingRule, rule_of, with_result
+
+ChunkCount: TypeAlias = int | Literal["auto", "tune"]
+"""In how many pieces, or who says it: the model of programs, or the times of calls."""
+
+CHUNK: Final = Knob(
+    "chunk", (1, 2, 4, 8), "pieces of a product beside an exchange: piece n + 1 is read, n computed, n - 1 sent"
+)
 
 
-class _SumCut(NamedTuple):
-    """A product that is computed in pieces, and by number the dimension of each operand that is cut; `dim` is that of
-    the result.
+class _SentCut(NamedTuple):
+    """What is computed in pieces before it is sent, and by number the dimension of each operand that is cut; `dim` is
+    that of the result. What arrives holds in each of `blocks` the parts of all pieces.
     """
 
-    product: int
+    made: int
     dim: int
     cut: dict[int, int]
+    blocks: int
 
 
 class _GatherCut(NamedTuple):
@@ -48,6 +59,17 @@ class _GatherCut(NamedTuple):
 def chunked(program: LocalProgram, count: int) -> LocalProgram:
     """The program with products beside exchanges in so many pieces; itself where there are none."""
     return program if count == 1 else _Chunking(program, count).run()
+
+
+def choices_of(program: LocalProgram) -> tuple[int, ...]:
+    """The choices of the knob that a program can take: 1, and those that cut some product."""
+    return tuple(count for count in _counts() if count == 1 or chunked(program, count) is not program)
+
+
+def _counts() -> Iterator[int]:
+    for choice in CHUNK.choices:
+        assert isinstance(choice, int)
+        yield choice
 
 
 class _Chunking:
@@ -66,25 +88,25 @@ class _Chunking:
 
     def run(self) -> LocalProgram:
         """The program."""
-        sums: dict[int, _SumCut] = {}
+        sent: dict[int, _SentCut] = {}
         gathers: dict[int, _GatherCut] = {}
         for number in range(len(self._old.instructions)):
-            if (cut := self._sum_cut(number)) is not None:
-                sums[number] = cut
-        taken = {cut.product for cut in sums.values()}
+            if (cut := self._sent_cut(number)) is not None:
+                sent[number] = cut
+        taken = {cut.made for cut in sent.values()}
         for number in range(len(self._old.instructions)):
             if number not in taken and (gather := self._gather_cut(number)) is not None:
                 gathers[number] = gather
         left_out = taken | {gather.move for gather in gathers.values()}
         for number in range(len(self._old.instructions)):
-            if number in sums:
-                self._numbers[number] = self._summed(number, sums[number])
+            if number in sent:
+                self._numbers[number] = self._sent(number, sent[number])
             elif number in gathers:
                 self._numbers[number] = self._gathered(number, gathers[number])
             elif number not in left_out:
                 self._numbers[number] = self._copied(number)
         self._new.roots = tuple(self._numbers[root] for root in self._old.roots)
-        return self._new if sums or gathers else self._old
+        return self._new if sent or gathers else self._old
 
     def _copied(self, number: int) -> int:
         instruction = self._old.instructions[number]
@@ -94,38 +116,46 @@ class _Chunking:
             instruction = replace(instruction, operand=self._numbers[instruction.operand])
         return self._new.add(instruction, self._old.values[number])
 
-    # -- a product, then a sum ------------------------------------------------------------------------------------
+    # -- what is computed, then sent ------------------------------------------------------------------------------
 
-    def _sum_cut(self, number: int) -> _SumCut | None:
+    def _sent_cut(self, number: int) -> _SentCut | None:
         move = self._old.instructions[number]
-        if not isinstance(move, ShardMove) or move.step.kind not in ("AllReduce", "ReduceScatter"):
+        if not isinstance(move, ShardMove) or move.step.kind not in ("AllReduce", "ReduceScatter", "AllToAll"):
             return None
-        product = self._product(move.operand)
-        if product is None or self._uses[move.operand] > 1:
+        exchanged = move.step.kind == "AllToAll"
+        made = self._exchanged(move.operand) if exchanged else self._product(move.operand)
+        rule = None if made is None or self._uses[move.operand] > 1 else self._rule(move.operand, made)
+        if made is None or rule is None:
             return None
-        rule, value = self._rule(move.operand, product), self._old.values[move.operand]
-        for dim, axis in enumerate(rule.result if rule is not None else ()):
-            if axis is None or (move.step.kind == "ReduceScatter" and dim == move.step.dim) or rule is None:
+        value = self._old.values[move.operand]
+        scattered = move.step.dim if move.step.kind != "AllReduce" else None
+        last = move.step.before if exchanged else None  # where arrives what has to be put in order
+        for dim in sorted(range(len(value.shape)), key=lambda dim: dim == last):
+            axis = rule.result[dim]
+            if axis is None or dim == scattered:
                 continue
-            cut = self._cut(product, rule, axis, value.shape[dim])
-            pieces = [(move.operand, dim), *((product.operands[n], d) for n, d in (cut or {}).items())]
+            cut = self._cut(made, rule, axis, value.shape[dim])
+            pieces = [(move.operand, dim), *((made.operands[n], d) for n, d in (cut or {}).items())]
             if cut and all(self._is_even(each, where) for each, where in pieces):
-                return _SumCut(move.operand, dim, cut)
+                blocks = self._old.mesh.size(move.step.axis) if dim == last else 1
+                return _SentCut(move.operand, dim, cut, blocks)
         return None
 
-    def _summed(self, number: int, cut: _SumCut) -> int:
-        move, product = self._old.instructions[number], self._old.instructions[cut.product]
+    def _sent(self, number: int, cut: _SentCut) -> int:
+        move, whole = self._old.instructions[number], self._old.instructions[cut.made]
         assert isinstance(move, ShardMove)
-        assert isinstance(product, Compute)
+        assert isinstance(whole, Compute)
         pieces = []
         for index in range(self._count):
             operands = [
                 self._piece(self._numbers[each], cut.cut[place], index) if place in cut.cut else self._numbers[each]
-                for place, each in enumerate(product.operands)
+                for place, each in enumerate(whole.operands)
             ]
-            made = self._new.add(replace(product, operands=tuple(operands)), self._smaller(cut.product, cut.dim))
+            value = self._smaller(cut.made, cut.dim)
+            attributes = with_result(whole.operator, whole.attributes, self._old.values[cut.made].shape, value.shape)
+            made = self._new.add(replace(whole, operands=tuple(operands), attributes=attributes), value)
             pieces.append(self._moved(move, made, self._smaller(number, cut.dim)))
-        return self._joined(number, pieces, cut.dim, 1)
+        return self._joined(number, pieces, cut.dim, cut.blocks)
 
     # -- a gather, then a product ---------------------------------------------------------------------------------
 
@@ -169,6 +199,12 @@ class _Chunking:
         instruction = self._old.instructions[number]
         is_product = isinstance(instruction, Compute) and instruction.operator.kind.is_product
         return instruction if is_product and isinstance(instruction, Compute) else None
+
+    def _exchanged(self, number: int) -> Compute | None:
+        """What is computed before an exchange, where that is more than to move elements."""
+        instruction = self._old.instructions[number]
+        is_computed = isinstance(instruction, Compute) and not instruction.operator.kind.is_move
+        return instruction if is_computed and isinstance(instruction, Compute) else None
 
     def _rule(self, number: int, product: Compute) -> ShardingRule | None:
         values = [self._old.values[each] for each in product.operands]

@@ -118,7 +118,7 @@ def _whole_axes(
     reduces = bool(anchor.reduced) and not coarse and combines(operator, attributes, dtypes)
     whole |= {axis for axis, by in anchor.reduced.items() if by == "row" or not reduces}
     # Attributes that say extents are those of a result's shape, which a shard's own replaces; others stay as they are.
-    if not result_attributes(operator):
+    if not repeating(operator, attributes, shapes[-1]):
         whole |= set(anchor.given)
     for indices, shape in zip((*anchor.operands, anchor.result), shapes, strict=True):
         for index, extent in zip(indices, shape, strict=True):
@@ -157,9 +157,17 @@ def _splitting(index: Index, extent: int, known: Mapping[str, int], whole: set[s
     return None if repeated else axis
 
 
-def result_attributes(operator: Operator) -> tuple[str, ...]:
+def repeating(operator: Operator, attributes: tuple[Any, ...], result: Shape) -> tuple[str, ...]:
     """The attributes that repeat the result's shape (`anchor_rules.with_result`)."""
-    return tuple(name for name in ("shape", "sizes") if name in operator.attributes)
+    named = zip(operator.attribute_names, attributes, strict=True)
+    return tuple(name for name, value in named if name in ("shape", "sizes") and value == result)
+
+
+def with_result(operator: Operator, attributes: tuple[Any, ...], whole: Shape, shape: Shape) -> tuple[Any, ...]:
+    """Attributes for a part of the result, of `shape`: those that repeat the `whole` one's shape have that."""
+    repeated = repeating(operator, attributes, whole)
+    named = zip(operator.attribute_names, attributes, strict=True)
+    return tuple([shape if name in repeated else value for name, value in named])
 
 
 @dataclass(frozen=True)

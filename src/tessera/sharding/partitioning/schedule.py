@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from tessera.ops.counting import flops_of
 from tessera.ops.record import Shaped
+from tessera.sharding.partitioning.chunking import ChunkCount
 from tessera.sharding.partitioning.program import (
     Compute,
     Literal,
@@ -68,11 +69,12 @@ Step: TypeAlias = Evaluate | Start | Wait
 @dataclass(frozen=True)
 class OverlapLimits:
     """What is worth a stop, how large buckets are, and in how many pieces (`chunk`) products beside exchanges are
-    computed. Without `overlap` every exchange is waited for at once.
+    computed: "auto" has the model of programs say it, "tune" the times of calls. Without `overlap` every exchange is
+    waited for at once.
     """
 
     overlap: bool = True
-    chunk: int = 1
+    chunk: ChunkCount = 1
     worth_flops: float = WORTH_FLOPS
     bucket_bytes: int = BUCKET_BYTES
 
@@ -100,7 +102,7 @@ class _Schedule:
         self._needed = 0
         for root in program.roots:
             self._needed |= self._below[root]
-        self._work = [_work(program, number) for number in range(len(program.instructions))]
+        self._work = [work_of(program, number) for number in range(len(program.instructions))]
         self._read_by = self._readers()
         self._done = _set(n for n, each in enumerate(program.instructions) if isinstance(each, Read))
         self._under_way: dict[int, tuple[int, ...]] = {}
@@ -245,7 +247,7 @@ def _numbers(values: int) -> Iterator[int]:
         values ^= low
 
 
-def _work(program: LocalProgram, number: int) -> float:
+def work_of(program: LocalProgram, number: int) -> float:
     """The operations of an instruction on one device."""
     instruction, value = program.instructions[number], program.values[number]
     if not isinstance(instruction, Compute):

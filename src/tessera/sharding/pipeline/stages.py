@@ -15,9 +15,10 @@ from tessera.dtypes import DType, fp32
 from tessera.lazy.devices import is_mesh
 from tessera.lazy.layouts import Layout
 from tessera.lazy.leaves.leaf import Leaf, Placeholder
-from tessera.lazy.node import Node, leaf_node
+from tessera.lazy.node import Node, joined, leaf_node
 from tessera.lazy.structures.building import apply
-from tessera.ops.collective.records import CONSTRAIN, PARTS
+from tessera.ops.collective.records import CONSTRAIN
+from tessera.sharding.partitioning.partition import layouts_as_made
 from tessera.sharding.pipeline.cutting import CutExpressions, Values, computed
 
 _NOTHING: Final[Values] = {}
@@ -82,11 +83,11 @@ class StagePrograms:
         self, gradients: Sequence[Node], values: Values, sums: Sequence[Leaf], beside: Sequence[Node] = ()
     ) -> list[Leaf]:
         if not sums:
-            return computed([*beside, *map(_in_parts, gradients)], values)
+            return computed([*beside, *_in_parts(gradients)], values)
         if not self._sums:
             self._sums = tuple(Placeholder(each.structure) for each in sums)
             pairs = zip(gradients, self._sums, strict=True)
-            self._added = [_in_parts(leaf_node(total) + gradient) for gradient, total in pairs]
+            self._added = _in_parts([leaf_node(total) + gradient for gradient, total in pairs])
         return computed([*beside, *self._added], {**values, **dict(zip(self._sums, sums, strict=True))})
 
     def finished(self, sums: Sequence[Leaf], parts: int) -> list[Leaf]:
@@ -111,10 +112,11 @@ def _taken_apart(gradient: Node) -> tuple[Node, Layout | None]:
     return Node((structure.operands[0], leaves)), structure.attributes[0]
 
 
-def _in_parts(gradient: Node) -> Node:
-    """A gradient of which each device of a mesh keeps its part."""
-    made: Node = gradient if not is_mesh(gradient.structure.device) else apply(CONSTRAIN, (PARTS,), (gradient,))
-    return made
+def _in_parts(gradients: Sequence[Node]) -> list[Node]:
+    """Gradients of which each device of a mesh keeps its part: they lie as they are made, with sums pending."""
+    on_mesh = [gradient for gradient in gradients if is_mesh(gradient.structure.device)]
+    laid = iter(layouts_as_made(joined(on_mesh)[0])) if on_mesh else iter(())
+    return [apply(CONSTRAIN, (next(laid),), (each,)) if is_mesh(each.structure.device) else each for each in gradients]
 
 
 def _widened(gradient: Node) -> Node:

@@ -62,6 +62,12 @@ class MeshPlan(ShownAsText):
         return self.rows[0]
 
     @property
+    def alike(self) -> tuple[Division, ...]:
+        """The rows that predictions do not tell from the best: as fast within the mean error on held-out rows."""
+        error = self.machine.efficiency.held_out_error or 0.0
+        return tuple(row for row in self.rows if row.seconds <= (1 + error) * self.best.seconds)
+
+    @property
     def axes(self) -> dict[str, int]:
         """The best row's mesh, from the nearest devices outwards; axes of one device are left out."""
         way = self.best.candidate
@@ -174,6 +180,9 @@ class MeshPlan(ShownAsText):
             most = max(loss, key=lambda name: loss[name])
             slower = 100 * (row.seconds / best.seconds - 1)
             found.append(f"{_name(row.candidate)} is {slower:.1f} % slower: {most} {1e3 * loss[most]:+.3g} ms")
+        if len(self.alike) > 1 and self.machine.efficiency.held_out_error is not None:
+            error = 100 * self.machine.efficiency.held_out_error
+            found.append(f"the first {len(self.alike)} are within {error:.1f} %, the mean error: their order is open")
         for row in self.rows:
             found += _uneven(self.model, row.candidate)
             if row.spare:

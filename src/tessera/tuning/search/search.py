@@ -27,6 +27,8 @@ Evaluate: TypeAlias = Callable[[Sequence[Schedule], Effort], Sequence[Trial]]
 _ROUNDS = 4
 """In so many batches the trials are made: a strategy learns between them. The first is twice as large."""
 _LEAST_BATCH = 2
+_SHORT_S = 1.0
+"""A budget below this may not last for a first batch: the default, measured alone, tells what it lasts for."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class _Search:
         """How many schedules to time at once: a share of the trials, and what the budget lasts for."""
         share = max(_LEAST_BATCH, self.limits.max_trials // _ROUNDS)
         if not self.tried:
-            return min(self.limits.batch, 2 * share, self.limits.max_trials)
+            return 1 if self.limits.budget_s < _SHORT_S else min(self.limits.batch, 2 * share, self.limits.max_trials)
         room = min(self.limits.batch, share, self.limits.max_trials - len(self.tried))
         elapsed = self.clock() - self.begin
         affordable = (self.limits.budget_s - elapsed) * len(self.tried) / elapsed if elapsed > 0 else room

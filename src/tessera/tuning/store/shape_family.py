@@ -11,13 +11,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 import numpy
 from numpy.typing import NDArray
 
 from tessera.errors import CacheFormatError, CacheIOError
+from tessera.system.caching import cached_property
 from tessera.system.files import read_regular
 from tessera.tuning.store import packs
 from tessera.tuning.store.entry import Entry, Origin, parse

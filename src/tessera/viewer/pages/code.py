@@ -19,6 +19,7 @@ from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.presentation.result import work
 from tessera.profiling.trace.table import Trace
 from tessera.viewer.pages.scope import Parameters
+from tessera.viewer.pages.tables import plain
 from tessera.viewer.runs import Run
 
 MOST_PROGRAMS: Final = 50
@@ -27,17 +28,24 @@ LIMIT_S: Final = 40.0
 """Of which torch's import takes three, and many where other programs want the cores."""
 _COMPILER: Final = "tessera.compiler.explain.code"
 _LONGEST_STACK: Final = 4000
+_SAME: Final = {"label": "operator", "dtype": "dtype", "schedule": "schedule", "flops": "flops", "bytes": "bytes"}
+"""What tells one program from another, and what rows of `graph.profile` call it."""
+_PLACE: Final = {"plan": "plan_id", "step": "step_id"}
+_FIGURES: Final = ("latency_us", "fastest_us", "slowest_us", "tiles", "occupancy_pct", "clock_pct")
+"""What the page shows of tiles."""
 
 
 def programs(run: Run, _: Parameters) -> dict[str, Any]:
     """The kernels with code of their own, a row for each name, dtype, work and schedule, what takes most time first:
-    what ran and how long, the Python stack that made the first of them, and whether the trace says what it computes.
+    what ran and how long, the Python stack that made the first of them, whether the trace says what it computes, and
+    `tiles`, what `graph.profile` measured of them, or null.
     """
     return run.answer("programs", _programs)
 
 
 def _programs(trace: Trace) -> dict[str, Any]:
     plans = trace.metadata.get("plans") or {}
+    is_told = col("plan_id").is_in([int(number) for number in plans if number.isdecimal()])
     keys = {
         "kernel": kernels.NAME.cast(polars.String).fill_null(""),
         "dtype": col("dtype").cast(polars.String).fill_null(""),
@@ -51,8 +59,7 @@ def _programs(trace: Trace) -> dict[str, Any]:
         .agg(
             col("stack").cast(polars.String).drop_nulls().first().str.slice(0, _LONGEST_STACK),
             col("operator").cast(polars.String).first().fill_null("").alias("label"),
-            plan=col("plan_id").first(),
-            step=col("step_id").first(),
+            **{name: polars.coalesce(col(of).filter(is_told).first(), col(of).first()) for name, of in _PLACE.items()},
             calls=polars.len(),
             total_ms=col("dur_ns").sum() / 1e6,
             median_us=col("dur_ns").median() / 1e3,
@@ -60,11 +67,27 @@ def _programs(trace: Trace) -> dict[str, Any]:
         .sort("total_ms", *keys, descending=[True, *[False] * len(keys)])
         .collect()
     )
+    tiles = _tiles(trace)
     rows = [
-        {**row, "work": work(row["flops"], row["bytes"]), "known": str(row["plan"]) in plans}
+        {
+            **row,
+            "work": work(row["flops"], row["bytes"]),
+            "known": str(row["plan"]) in plans,
+            "tiles": tiles.get(tuple(row[name] for name in _SAME)),
+        }
         for row in found.head(MOST_PROGRAMS).iter_rows(named=True)
     ]
     return {"programs": rows, "total": len(found)}
+
+
+def _tiles(trace: Trace) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """What `graph.profile` measured of kernels' tiles while the session was on, by what tells kernels apart."""
+    told = trace.metadata.get("tiles") or []
+    try:
+        found = {tuple(row[name] for name in _SAME.values()): plain([row[name] for name in _FIGURES]) for row in told}
+    except (TypeError, LookupError) as error:
+        raise ProfileError("the tiles in the trace's metadata are damaged") from error
+    return {key: dict(zip(_FIGURES, figures, strict=True)) for key, figures in found.items()}
 
 
 def code(run: Run, asked: Parameters) -> dict[str, Any]:

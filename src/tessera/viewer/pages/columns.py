@@ -19,10 +19,13 @@ The column `launch`, which is there where anything was launched, is the number o
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy
@@ -50,6 +53,8 @@ _DEEPEST: Final = 255
 _LARGEST: Final = numpy.iinfo(numpy.uint32).max
 _ESCAPE: Final = int(_LARGEST)
 _LEVEL: Final = 4
+_PACKERS: Final = 2
+"""Threads that deflate."""
 KEPT: Final = 10
 """One of so many that a page may get is kept where there are more."""
 _CONTROL: Final = r"[\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
@@ -93,7 +98,10 @@ def slices(
         sums = found.filter(duration <= least).group_by(*_LANE, bin=(col("start_ns") - first) // width)
         table = _with_sums(own, sums.agg(duration.sum().alias("taken")), first, width)
         summed = total - len(own)
-    return table.sort("start_ns", "dur_ns", "event", descending=[False, True, False]), total, summed
+    starts, events = (table[name].to_numpy() for name in ("start_ns", "event"))
+    if not (nesting.in_order(starts, starts + table["dur_ns"].to_numpy()) and (numpy.diff(events) > 0).all()):
+        table = table.sort("start_ns", "dur_ns", "event", descending=[False, True, False])
+    return table, total, summed
 
 
 def _with_sums(own: polars.DataFrame, sums: polars.LazyFrame, first: int, width: int) -> polars.DataFrame:
@@ -146,6 +154,7 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
     launches = works.launches(events, order)
     if launches is not None:
         columns["launch"] = _column(launches, 4)
+    told_columns, body = _deflated(columns)
     head = {
         "n": len(order),
         "total": total,
@@ -157,13 +166,11 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
         "odd": odd(trace, window),
         "marks": marks(trace),
         "shift_us": shift / 1000,
-        "columns": {name: about for name, (about, _) in columns.items()},
+        "columns": told_columns,
     }
     text = json.dumps(head, allow_nan=False).encode()
-    body = b"".join(plane for _, planes in columns.values() for plane in planes)
-    return MAGIC + struct.pack("<I", len(text)) + text + body, events["event"].gather(order).to_numpy().astype(
-        numpy.int64
-    )
+    rows = events["event"].gather(order).to_numpy().astype(numpy.int64)
+    return MAGIC + struct.pack("<I", len(text)) + text + body, rows
 
 
 def depths(starts: Integers, ends: Integers) -> Integers:
@@ -224,8 +231,15 @@ def _ordered(
     by_place = sorted(range(len(lanes)), key=lambda lane: (lanes[lane]["rank"], lanes[lane]["device"], lane))
     place = numpy.empty(len(lanes), numpy.int64)
     place[by_place] = numpy.arange(len(lanes))
-    order = numpy.lexsort((-ends, starts, place[numbers]))
-    counts = numpy.bincount(place[numbers], minlength=len(lanes))
+    lane = place[numbers]
+    few = lane.astype(numpy.uint16) if len(lanes) <= 1 << 16 else lane  # which is sorted much faster
+    order = numpy.argsort(few, kind="stable")
+    begins, finishes, of = starts[order], ends[order], lane[order]
+    edges = numpy.flatnonzero(numpy.diff(of)) + 1
+    bounds = [0, *edges.tolist(), len(order)]
+    if not all(nesting.in_order(begins[a:b], finishes[a:b]) for a, b in pairwise(bounds)):
+        order = numpy.lexsort((-ends, starts, lane))
+    counts = numpy.bincount(lane, minlength=len(lanes))
     firsts = numpy.concatenate([[0], counts.cumsum()])
     told = [{**lanes[lane], "first": int(firsts[at]), "count": int(counts[at])} for at, lane in enumerate(by_place)]
     return order, told
@@ -239,11 +253,20 @@ def _numbered(names: polars.Series) -> tuple[list[str], Integers]:
 
 
 def _column(values: Integers, width: int) -> tuple[dict[str, Any], list[bytes]]:
-    """What the head says of a column, and its planes."""
+    """What the head says of a column, and its planes as they are."""
     wide = numpy.flatnonzero((values < 0) | (values >= _ESCAPE)) if width == 4 else numpy.empty(0, numpy.int64)
     escapes = [[int(row), int(values[row])] for row in wide]
     narrow = values.copy()
     narrow[wide] = _ESCAPE
     raw = narrow.astype(f"<u{width}").view(numpy.uint8).reshape(len(values), width)
-    planes = [zlib.compress(numpy.ascontiguousarray(raw[:, byte]).tobytes(), _LEVEL) for byte in range(width)]
-    return {"width": width, "sizes": [len(plane) for plane in planes], "escapes": escapes}, planes
+    return {"width": width, "escapes": escapes}, [raw[:, byte].tobytes() for byte in range(width)]
+
+
+def _deflated(columns: Mapping[str, tuple[dict[str, Any], list[bytes]]]) -> tuple[dict[str, dict[str, Any]], bytes]:
+    """What the head says of columns, and their planes, deflated, one after the other."""
+    raw = [plane for _, planes in columns.values() for plane in planes]
+    with ThreadPoolExecutor(max_workers=_PACKERS) as pool:
+        packed_planes = list(pool.map(functools.partial(zlib.compress, level=_LEVEL), raw))
+    sizes = iter([len(plane) for plane in packed_planes])
+    told = {name: {**about, "sizes": [next(sizes) for _ in planes]} for name, (about, planes) in columns.items()}
+    return told, b"".join(packed_planes)

@@ -26,9 +26,13 @@ _KEYS: Final = {
 }
 
 
+COUNTED: Final = "DRAM, counted"
+"""The level whose bytes are those of counters, not of the cost model."""
+
+
 def roofline(run: Run, asked: Parameters) -> dict[str, Any]:
     """`analyses.roofline`, with the roofs of the most workers of any point, the spread of each point's times, and the
-    bytes that a call moves by memory level, as the cost model estimates them, where it does.
+    bytes that a call moves by memory level, where the cost model estimates or counters tell them.
     """
     arch = asked.get("arch")
 
@@ -90,15 +94,27 @@ def _spreads(trace: Trace) -> dict[tuple[Any, ...], tuple[float, float]]:
 
 
 def _moved(trace: Trace) -> dict[tuple[Any, ...], dict[str, float]]:
-    """The bytes by memory level of a call of each kernel and work."""
-    told = (
-        _known(trace).filter(col("traffic").is_not_null()).group_by([each.alias(name) for name, each in _KEYS.items()])
+    """The bytes by memory level of a call of each kernel and work, as the cost model estimates them; those of the
+    memory as its controllers counted them, where kernels with at least half of the time have readings: `COUNTED`.
+    """
+    taken, rate = col("dur_ns"), (col("dram_read_gbps") + col("dram_write_gbps")).cast(polars.Float64)
+    known_ns = taken.filter(rate.is_not_null()).sum()
+    rates = (rate * taken).sum() / known_ns * taken.mean()  # GB/s are bytes a nanosecond
+    found = (
+        _known(trace)
+        .group_by([each.alias(name) for name, each in _KEYS.items()])
+        .agg(
+            traffic=col("traffic").cast(polars.String).drop_nulls().first(),
+            counted=polars.when(2 * known_ns >= taken.sum()).then(rates),
+        )
+        .filter(polars.any_horizontal(col("traffic", "counted").is_not_null()))
+        .collect(engine="streaming")
     )
-    found = told.agg(traffic=col("traffic").cast(polars.String).first()).collect(engine="streaming")
     moved = {}
-    for row in found.iter_rows():
-        levels = json.loads(row[-1])
-        moved[row[:-1]] = {level: levels[level] for level in LEVELS if levels.get(level)}
+    for *key, traffic, counted in found.iter_rows():
+        levels = json.loads(traffic) if traffic is not None else {}
+        told = {level: levels[level] for level in LEVELS if levels.get(level)}
+        moved[tuple(key)] = {**told, **({COUNTED: counted} if counted else {})}
     return moved
 
 

@@ -50,7 +50,8 @@ def launches(events: polars.DataFrame, order: Integers) -> Integers | None:
     correlation the first. None where nothing was launched.
     """
     linked = events.select("rank", "correlation", "start_ns", row=polars.int_range(polars.len()))
-    linked = linked.drop_nulls("correlation").sort("start_ns", maintain_order=True)
+    linked = linked.filter(col("correlation").is_not_null() & col("correlation").is_duplicated())
+    linked = linked.sort("start_ns", maintain_order=True)
     first = linked.with_columns(launch=col("row").first().over("rank", "correlation")).filter(
         col("launch") != col("row")
     )

@@ -69,10 +69,19 @@ function partsOf(sides, answers, view, set) {
 
 function aboutOf({ program }, answer) {
   const ran = `${program.kernel} ${program.dtype}, ${program.work}: median ${real(program.median_us)} \u00b5s, ${program.calls} calls, ${real(program.total_ms)} ms`;
-  if (!answer.texts) return [element('h2', {}, program.kernel), note(ran), note(`no code: ${answer.reason}`)];
+  const timed = tilesOf(program.tiles);
+  if (!answer.texts) return [element('h2', {}, program.kernel), note(ran), note(timed), note(`no code: ${answer.reason}`)];
   const made = `rebuilt by Tessera ${answer.version} for ${answer.target}, under the schedule that ran; recorded on ${answer.recorded || 'an unknown device'}`;
   const estimate = answer.estimate ? `the cost model expects ${real(answer.estimate.us)} \u00b5s a call, bound by ${answer.estimate.binding} (ceilings: ${answer.estimate.ceilings})` : 'the cost model has no estimate';
-  return [element('h2', {}, program.kernel), note(ran), note(estimate), note(made)];
+  return [element('h2', {}, program.kernel), note(ran), note(timed), note(estimate), note(made)];
+}
+
+/** What graph.profile measured of the kernel's tiles, as a sentence. */
+function tilesOf(tiles) {
+  if (!tiles) return 'tiles were not timed: graph.profile(step) within the session times them';
+  const busy = tiles.occupancy_pct === null ? '' : `, ${real(tiles.occupancy_pct)} % of the workers' time in calls`;
+  const clock = tiles.clock_pct === null ? '' : `; the clock takes ${real(tiles.clock_pct)} % of it`;
+  return `tiles: ${tiles.tiles} a call, median ${real(tiles.latency_us)} \u00b5s, from ${real(tiles.fastest_us)} to ${real(tiles.slowest_us)} \u00b5s${busy}${clock}`;
 }
 
 function differenceOf([a, b]) {

@@ -14,9 +14,15 @@ export async function collectivesPage(box, { run }) {
   const scope = within(run, windowOf(state()));
   const [found, heat] = await Promise.all([ask('collectives', scope), ask('heat', scope)]);
   emptied(box);
-  if (heat.cells.length) box.append(element('h2', {}, 'Calls by bytes and duration; colour: overlap with kernels'), heatOf(heat.cells), note(`yellow: hidden behind kernels, dark: exposed; grey: nothing to compare with; the line: as fast as the fastest of these, ${real(fastestOf(heat.cells))} GB/s`));
+  if (heat.cells.length) box.append(element('h2', {}, 'Calls by bytes and duration; colour: overlap with kernels'), heatOf(heat.cells), legendOf(), note(`across: bytes of a call, up: its duration, in powers of two; numbers: calls; the line: as fast as the fastest of these, ${real(fastestOf(heat.cells))} GB/s`));
   box.append(...arrivalsOf(heat));
   box.append(element('h2', {}, 'Collectives'), tableOf(found));
+}
+
+/** What the colours of the heat map say. */
+function legendOf() {
+  const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => amount(share)).join(',');
+  return element('p', { class: 'faint' }, 'exposed', element('span', { class: 'ramp', style: `background:linear-gradient(to right,${stops})` }), 'hidden behind kernels; grey: nothing to compare with');
 }
 
 function heatOf(cells) {

@@ -54,6 +54,16 @@ function waterfallOf(rows, places, total) {
   return svg;
 }
 
+/** Ratios that are marked: powers of ten, or of two where all are near. */
+function ticksOf(reach) {
+  const base = reach > 12 ? 10 : reach > 2 ? 2 : 1.1;
+  const most = Math.floor(Math.log(reach) / Math.log(base) + 1e-9);
+  const step = Math.ceil(most / 4) || 1;
+  const ticks = [1];
+  for (let power = step; power <= most; power += step) ticks.push(Number((base ** power).toPrecision(3)), Number((base ** -power).toPrecision(3)));
+  return ticks;
+}
+
 function intervalsOf(rows, places) {
   const values = rows.flatMap((row) => [row[places.low], row[places.high], row[places.ratio]]).filter((value) => value > 0);
   const reach = Math.max(1.1, ...values.map((value) => Math.max(value, 1 / value))) * 1.1;
@@ -61,7 +71,10 @@ function intervalsOf(rows, places) {
   const height = rows.length * ROW + 30;
   const svg = drawing('svg', { width: WIDTH, height, role: 'group', 'aria-label': 'ratios of durations' });
   svg.append(drawing('line', { class: 'roof', x1: x(1), x2: x(1), y1: 0, y2: height - 20 }));
-  for (const tick of [1 / reach, 1, reach]) svg.append(drawing('text', { x: x(tick), y: height - 4, 'text-anchor': 'middle' }, real(tick)));
+  for (const tick of ticksOf(reach)) {
+    if (tick !== 1) svg.append(drawing('line', { class: 'axis', x1: x(tick), x2: x(tick), y1: 0, y2: height - 20 }));
+    svg.append(drawing('text', { x: x(tick), y: height - 4, 'text-anchor': 'middle' }, String(tick)));
+  }
   rows.forEach((row, index) => {
     const [ratio, low, high, verdict] = ['ratio', 'low', 'high', 'verdict'].map((name) => row[places[name]]);
     const color = { slower: category(5), faster: category(0) }[verdict] || '#999999';

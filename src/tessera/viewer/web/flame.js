@@ -94,9 +94,10 @@ export async function flamePage(box, { run }) {
     view.node = node;
     about.textContent = `${view.tree.told}; click or Enter zooms, the top bar zooms out`;
     const bars = [];
-    place(node, 0, WIDTH, 0, bars, view.order === 'first begun' ? (a, b) => a.first - b.first : (a, b) => b.total - a.total);
+    const wide = Math.max(box.clientWidth - 36, WIDTH);
+    place(node, 0, wide, 0, bars, view.order === 'first begun' ? (a, b) => a.first - b.first : (a, b) => b.total - a.total);
     const height = (1 + Math.max(...bars.map((bar) => bar.depth))) * ROW + 4;
-    const svg = drawing('svg', { width: WIDTH, height, role: 'group', 'aria-label': 'flame graph' });
+    const svg = drawing('svg', { width: wide, height, role: 'group', 'aria-label': 'flame graph' });
     const { root } = view.tree;
     for (const bar of bars) svg.append(barOf(bar, root.total, view.kept && !view.kept.has(bar.node.number), () => show(bar.node === node ? root : bar.node)));
     emptied(frame).append(svg);
@@ -150,7 +151,7 @@ function barOf({ node, x, width, depth }, whole, dim, zoom) {
   const keys = (event) => (event.key === 'Enter' ? zoom() : undefined);
   const group = drawing('g', { tabindex: 0, role: 'button', click: zoom, keydown: keys, 'aria-label': shown(told), style: 'cursor:pointer', opacity: dim ? 0.3 : 1 });
   group.append(drawing('title', {}, told), drawing('rect', { x, y: depth * ROW, width: Math.max(width - 0.5, 0.5), height: ROW - 1, fill: node.number < 0 ? '#999999' : category(node.number) }));
-  const most = Math.floor((width - 6) / 6.5);
+  const most = Math.floor((width - 6) / 7.5);
   if (most > 3) group.append(drawing('text', { x: x + 3, y: depth * ROW + 14, style: 'fill:#000000' }, shown(node.name).slice(0, most)));
   return group;
 }

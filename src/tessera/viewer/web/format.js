@@ -7,8 +7,8 @@ export function number(value) {
   if (value === null || value === undefined) return DASH;
   if (typeof value !== 'number') return String(value);
   const size = Math.abs(value);
-  if (Number.isInteger(value) && size < 1e9) return String(value);
-  if ((size > 0 && size < 1e-4) || size >= 1e9) return value.toPrecision(3);
+  if (Number.isInteger(value) && size < 1e15) return String(value);
+  if ((size > 0 && size < 1e-4) || size >= 1e15) return value.toPrecision(3);
   return fixed(value, decimalsOf(size));
 }
 
@@ -16,7 +16,7 @@ export function number(value) {
 export function real(value) {
   if (value === null || value === undefined) return DASH;
   const size = Math.abs(value);
-  if ((size > 0 && size < 1e-4) || size >= 1e9) return value.toPrecision(3);
+  if ((size > 0 && size < 1e-4) || size >= 1e15) return value.toPrecision(3);
   return fixed(value, value === 0 ? 0 : decimalsOf(size));
 }
 

@@ -8,7 +8,7 @@ import { escaped, matching, onSearch } from './search.js';
 import { change, link, state, windowOf } from './state.js';
 import { tableOf } from './table.js';
 
-const GROUPS = ['kernel', 'operator', 'shape', 'line', 'region', 'stream', 'thread', 'device', 'rank', 'dtype', 'schedule'];
+const GROUPS = ['kernel', 'operator', 'shape', 'line', 'region', 'stream', 'thread', 'device', 'rank', 'dtype', 'schedule', 'source'];
 const [WIDTH, HEIGHT] = [520, 120];
 
 export async function kernelsPage(box, { run }) {

@@ -62,13 +62,18 @@ function partColor(place, parts) {
 
 function rankBar(rank, whole) {
   const total = rank.parts.reduce((sum, each) => sum + each, 0);
-  const told = rank.parts.map((ms, place) => `${whole.parts[place]} ${real(ms)} ms (${real((100 * ms) / total)} %)`);
+  const told = rank.parts.map((ms, place) => `${whole.parts[place]} ${real(ms)} ms (${shareOf((100 * ms) / total)} %)`);
   const pieces = rank.parts.map((ms, place) => {
     const style = `width:${(100 * ms) / total}%;background:${partColor(place, whole.parts)}`;
     return element('span', { style, title: told[place], 'data-part': whole.parts[place], 'data-ms': ms });
   });
   const bar = element('div', { class: 'bar', role: 'img', 'aria-label': `rank ${rank.rank}: ${told.join(', ')}`, 'data-rank': rank.rank }, pieces);
   return element('div', {}, element('span', {}, `rank ${rank.rank}: ${time(total * 1e6)}`), bar, note(told.filter((_, place) => rank.parts[place] > 0).join(', ')));
+}
+
+/** A share in percent; what is next to nothing says so. */
+function shareOf(share) {
+  return share > 0 && share < 0.01 ? 'below 0.01' : real(share);
 }
 
 function stepsOf(whole) {
@@ -82,13 +87,14 @@ function stepsOf(whole) {
       return element('span', { style: `width:${(1e8 * ms) / total}%;background:${partColor(place, whole.parts)}` });
     });
     const slow = lengths[index] > 1.5 * median;
-    const label = `${step.name}: ${time(lengths[index])}${slow ? `, ${real(lengths[index] / median)} times the median` : ''}`;
+    const name = `${step.name}: ${time(lengths[index])}`;
+    const label = `${name}${slow ? `, ${real(lengths[index] / median)} times the median` : ''}`;
     const href = link({ page: 'timeline', t0: Math.floor(step.start_ns), t1: Math.ceil(step.end_ns) });
-    return element('a', { href, title: label, 'aria-label': label, style: 'display:block;text-decoration:none' },
+    return element('a', { href, title: label, 'aria-label': label }, element('span', { class: slow ? 'name bad' : 'name' }, name),
       element('div', { class: 'bar', style: `width:${(100 * lengths[index]) / longest}%;height:12px` }, pieces));
   });
   const told = `${whole.steps_total} steps (${shown(whole.steps_from)}), median ${time(median)}; a bar leads to the timeline`;
-  return [element('h2', {}, 'Steps'), note(told), element('div', { style: 'max-height:320px;overflow:auto' }, bars)];
+  return [element('h2', {}, 'Steps'), note(told), element('div', { class: 'steps', style: 'max-height:320px;overflow:auto' }, bars)];
 }
 
 function factsOf(meta) {

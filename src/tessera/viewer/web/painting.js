@@ -154,9 +154,11 @@ function paintMarks(view, context) {
     context.lineTo(x, view.height);
     context.stroke();
     const name = shown(mark.name).slice(0, SHOWN_TEXT);
-    if (x < named) continue;
-    context.fillText(name, x + 3, AXIS - 3);
-    named = x + context.measureText(name).width + 8;
+    const wide = context.measureText(name).width;
+    const at = x + 3 + wide > view.width ? x - 3 - wide : x + 3;  // the last ones stand before their flag
+    if (at < named) continue;
+    context.fillText(name, at, AXIS - 3);
+    named = at + wide + 5;
   }
 }
 

@@ -45,7 +45,7 @@ function levelsOf(models, dtypes) {
   const pick = element('select', { 'aria-label': 'bytes of', change: ({ target }) => {
     emptied(frame).append(pictureOf(target.value ? by(target.value) : models, dtypes));
     change({ level: target.value || null }, { quiet: true });
-  } }, element('option', { value: '' }, 'bytes of operands and results'), levels.map((level) => element('option', { value: level }, `bytes of ${level} (estimate)`)));
+  } }, element('option', { value: '' }, 'bytes of operands and results'), levels.map((level) => element('option', { value: level }, level.endsWith(', counted') ? `bytes of ${level}` : `bytes of ${level} (estimate)`)));
   return [element('p', {}, pick), frame];
 }
 
@@ -123,7 +123,7 @@ function roofsOf(model, spanX, spanY, x, y) {
   for (const each of flat) parts.push(drawing('text', { x: WIDTH - EDGE.right + 6, y: each.at + 4 }, `${each.names.join(', ')} ${each.values.map((value) => real(value)).join(', ')}`));
   const left = Math.max(spanX[0], spanY[0] / Math.min(...model.memory.map((each) => each.gbps))) * 1.1;
   const slopes = joined(model.memory.map((each) => ({ name: each.level, value: each.gbps, at: y(left * each.gbps) })));
-  for (const each of slopes) parts.push(drawing('text', { x: x(left), y: each.at - 4 }, `${each.names.join(', ')} ${each.values.map((value) => real(value)).join(', ')} GB/s`));
+  for (const each of slopes) parts.push(drawing('text', { class: 'label', x: x(left), y: each.at - 4 }, `${each.names.join(', ')} ${each.values.map((value) => real(value)).join(', ')} GB/s`));
   return parts;
 }
 
@@ -155,7 +155,7 @@ function pointOf(point, named, whole, dtypes, x, y) {
   const free = named.every(([left, top]) => Math.abs(left - cx) > 120 || Math.abs(top - cy) > APART);
   if (named.length < NAMED && free) {
     named.push([cx, cy]);
-    group.append(drawing('text', { x: cx + size / 2 + 3, y: cy + 4 }, point.kernel.slice(0, 28)));
+    group.append(drawing('text', { class: 'label', x: cx + size / 2 + 3, y: cy + 4 }, point.kernel.slice(0, 28)));
   }
   return group;
 }

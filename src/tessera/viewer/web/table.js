@@ -69,7 +69,12 @@ export function tableOf(found, { sort = null, filter = true, onRow = null } = {}
 }
 
 function headOf(column, order) {
-  return element('th', { class: column.type !== 'text' ? 'number' : null, scope: 'col' }, element('button', { click: order }, column.heading));
+  return element('th', { class: column.type !== 'text' ? 'number' : null, scope: 'col' }, element('button', { click: order }, spelt(column.heading)));
+}
+
+/** A heading with its unit apart, as charts spell it: the command line has no micro sign. */
+function spelt(heading) {
+  return heading.replace('(us)', '(\u00b5s)').replace(/(\S)\(/, '$1 (');
 }
 
 function cellOf(value, column) {

@@ -34,8 +34,8 @@ def test_a_fork_waits_for_who_compiles_and_can_compile_itself() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-# llvmlite locks itself around each call, also of those that dispose of what it made. A fork that does not wait for such a
-# call copies that lock as held, and the child waits for ever.
+# llvmlite locks itself around each call, also of those that dispose of what it made. A fork that does not wait for such
+# a call copies that lock as held, and the child waits for ever.
 UNAWAITED = """
 import traceback
 import llvmlite.binding as llvm

@@ -14,22 +14,23 @@ from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.handle import Tensor
 from tessera.scheduling.families.family import Problem
-from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sources import ChosenSchedule
 
 
 @pytest.fixture
 def unfused() -> Iterator[None]:
     """Every kernel's default schedule, but with `fusion=False`."""
     compiler = compilers.kernel_compiler()
-    before = compiler.source
+    before = compiler.tuned
 
-    def source(compiler: DeviceCompiler, call: Call, problem: Problem) -> Schedule:
-        return compiler.default_schedule(compiler.subject(call), problem).replace(fusion=False)
+    def tuned(compiler: DeviceCompiler, call: Call, problem: Problem) -> ChosenSchedule:
+        schedule = compiler.default_schedule(compiler.subject(call), problem).replace(fusion=False)
+        return ChosenSchedule(schedule, "given")
 
-    compiler.source = source
+    compiler.tuned = tuned
     pipeline.forget_plans()
     yield
-    compiler.source = before
+    compiler.tuned = before
     pipeline.forget_plans()
 
 

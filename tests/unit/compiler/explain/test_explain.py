@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,12 +67,21 @@ def test_without_pins_and_tuning_a_schedule_is_the_default_or_the_models() -> No
 
 
 def test_what_was_tuned_says_so(cache_dir: Path) -> None:
-    autotune(op.matmul, shapes=(45, 83, 67))
+    autotune(op.matmul, shapes=(45, 83, 67), method="model")
     pipeline.forget_plans()
     try:
         (kernel,) = graph.explain(product).kernels
+        assert kernel.source == "model", "nothing was measured"
+        (guess,) = autotune.database.entries()
+        autotune.database.put(replace(guess, origin="measured", measured_s=1e-3))
+        pipeline.forget_plans()
+        (kernel,) = graph.explain(product).kernels
         assert kernel.source == "tuned"
         assert kernel.schedule == str(autotune.load(op.matmul, (45, 83, 67)).schedule)
+        with profile.session() as session:
+            product().eval()
+        (record,) = [record for record in session.records() if record.kind == "kernel"]
+        assert (record.schedule, record.schedule_source) == (kernel.schedule, "tuned")
     finally:
         pipeline.forget_plans()
 

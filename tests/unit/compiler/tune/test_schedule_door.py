@@ -35,6 +35,25 @@ def test_choices_limit_what_the_model_chooses() -> None:
     torch.testing.assert_close(result.torch(), (a @ b).relu(), atol=1e-4, rtol=1e-4)
 
 
+FIRST = """
+import torch
+from tessera import op, schedule
+
+@op.kernel
+def product(a, b):
+    return op.relu(a @ b)
+
+schedule.search_space(tile_sizes=[(96, 512, 128)], unroll=[2])
+product(torch.randn(200, 150), torch.randn(150, 310))
+print(product.schedule["tile"], product.schedule["unroll"])
+"""
+
+
+def test_choices_limit_the_first_kernel_of_a_process(cache_dir: Path) -> None:
+    done = forked.run(FIRST)
+    assert done.stdout == "(96, 512, 128) 2\n", done.stderr
+
+
 def test_inside_a_kernel_it_speaks_of_that_one() -> None:
     seen = []
 

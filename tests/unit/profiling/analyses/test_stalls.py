@@ -27,6 +27,8 @@ def test_stalls_are_means_weighted_with_time_and_the_longest_group_comes_first()
     assert matmul.mem_stall_pct == pytest.approx(20.0)
     assert (matmul.total_ms, matmul.share_pct) == (pytest.approx(0.04), pytest.approx(100 * 40 / 60))
     assert matmul.achieved_gbps == pytest.approx(100.0)
+    assert "not told apart" in str(analyze.stalls(MEASURED))
+    assert "not told apart" not in str(analyze.stalls(BARE))
 
 
 def test_stalls_are_grouped_by_what_is_asked_for() -> None:

@@ -66,6 +66,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "movedim": (op.tensor(X) * 1, 0, 1),
     "permute": (op.tensor(X) * 1, (1, 0)),
     "matmul": (X, Y.t()),
+    "moe": (X, Y.t(), torch.ones(3, 8, 2)),
     "gemm": (X, Y.t(), torch.ones(3, 3)),
     "clamp": (X, 0.5, 1.5),
     "where": (X > 2, X, Y),

@@ -27,6 +27,7 @@ from tessera.scheduling.model.gpu_machine import gpu_machine
 from tessera.scheduling.model.gpu_resources import BlockResources
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
 from tests.unit.scheduling import specs
+from tests.whole import examples
 
 KNOWN_GOOD = Schedule(tile=(128, 256, 64), warps=8, pipeline_depth=3, group=8)
 EXTENTS = st.sampled_from((1, 7, 64, 300, 1024, 4096, 8192))
@@ -180,7 +181,7 @@ def test_a_product_of_few_rows_is_bound_by_memory() -> None:
 # -- what must hold whatever the figures ------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 60), deadline=None)
 @given(EXTENTS, EXTENTS, EXTENTS, st.sampled_from(("a100", "h100", "b200", "mi300x")), st.data())
 def test_more_work_never_takes_less(m: int, n: int, k: int, gpu: str, data: st.DataObject) -> None:
     posed = problem(m, n, k, gpu)
@@ -193,7 +194,7 @@ def test_more_work_never_takes_less(m: int, n: int, k: int, gpu: str, data: st.D
     assert found.terms[found.binding] == max(found.terms.values())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15, 30), deadline=None)
 @given(EXTENTS, EXTENTS, EXTENTS, st.data())
 def test_no_product_beats_the_roofline(m: int, n: int, k: int, data: st.DataObject) -> None:
     posed = problem(m, n, k)

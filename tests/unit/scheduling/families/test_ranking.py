@@ -12,9 +12,10 @@ import pytest
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.language.schedule import Schedule
 from tests.unit.scheduling.families.test_cost import CPU, product
+from tests.unit.scheduling.problems import ZEN4_CORE
 
 RECORDED = json.loads((Path(__file__).parent / "measured_products.json").read_text())["products"]
-ZEN4 = replace(CPU, arch="znver4")
+ZEN4 = replace(CPU, core=ZEN4_CORE)
 
 
 def predicted_and_measured(name: str) -> tuple[list[float], list[float]]:

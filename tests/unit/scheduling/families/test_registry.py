@@ -103,7 +103,7 @@ def test_the_compiler_runs_its_kernels_under_every_value_of_its_knob(toy: Family
     for schedule in space.candidates():
         assert compiler.permits(subject, posed, schedule)
         found = torch.full(shape, torch.nan)
-        call(compiler.planner.kernel(Choice(subject, schedule, 1)).code.loaded, [x, found])
+        call(compiler.planner.kernel(Choice(subject, schedule, 1, "given")).code.loaded, [x, found])
         torch.testing.assert_close(found, x.cumsum(0))
     assert not compiler.permits(subject, posed, space.default.replace(ahead=16))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import io
 import json
 import os
@@ -15,7 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import IO, Any, NoReturn, cast
@@ -29,16 +30,20 @@ from tessera.sharding.transport.native import native
 from tests.unit.sharding.job import profiled, work
 
 SECONDS = 120
+CLONE_NEWPID = 0x20000000
+PR_SET_PDEATHSIG = 1
 
 
 class ForkedRank:
     """A rank that is a fork of this process; see `launcher.Running`."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, *, apart: bool = False) -> None:
         self.rank = rank
         pipes = [os.pipe(), os.pipe()]
         self.pid = os.fork()
         self.is_here = self.pid == 0
+        if self.is_here and apart:
+            go_apart()
         for number, (read, write) in enumerate(pipes, start=1):
             if self.is_here:
                 os.dup2(write, number)
@@ -60,6 +65,34 @@ class ForkedRank:
         """Sends a signal to the rank."""
         if self.code is None:
             os.kill(self.pid, number)
+
+
+def go_apart() -> None:
+    """From here on this process is in a namespace of processes of its own: to the other ranks it is on another host.
+
+    It is the grandchild of what it was: the first process of a namespace is not killed by those in it. The others wait
+    for it, and end as it does.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWPID) != 0:
+        raise OSError(ctypes.get_errno(), "a namespace of processes is not given")
+    for generation in range(2):
+        child = os.fork()
+        if child:
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            code = 128 - code if code < 0 else code
+            if generation == 0 and code > 128:
+                os.kill(os.getpid(), code - 128)
+            os._exit(code)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def may_go_apart() -> bool:
+    """Whether this user may have namespaces of processes."""
+    child = os.fork()
+    if child == 0:
+        os._exit(int(ctypes.CDLL(None).unshare(CLONE_NEWPID) != 0))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def function(name: str) -> Callable[..., object]:
@@ -101,7 +134,7 @@ def main() -> None:
         launcher, port = mail.Mailbox(), free_port()
         ranks = []
         for rank in range(job["ranks"]):
-            ranks.append(ForkedRank(rank))
+            ranks.append(ForkedRank(rank, apart=rank in job["apart"]))
             if ranks[-1].is_here:
                 os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(job["ranks"]), "MASTER_ADDR": "127.0.0.1"}
                 os.environ |= {"MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
@@ -128,11 +161,19 @@ class Nursery:
         command = [sys.executable, "-m", "tests.unit.sharding.job.nursery"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def run(self, ranks: int, function: str, changes: dict[str, Any] | None = None, **arguments: Any) -> Outcome:
-        """Runs a function of `work` in so many ranks."""
+    def run(
+        self,
+        ranks: int,
+        function: str,
+        changes: dict[str, Any] | None = None,
+        apart: Sequence[int] = (),
+        **arguments: Any,
+    ) -> Outcome:
+        """Runs a function of `work` in so many ranks, of which those `apart` are each on a host of their own."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         job = {"ranks": ranks, "function": function, "settings": changes or {}, "arguments": arguments}
+        job["apart"] = list(apart)
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
         return Outcome(**json.loads(self.process.stdout.readline()))

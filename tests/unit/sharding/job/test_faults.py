@@ -26,11 +26,8 @@ def survivors(outcome: Outcome, victim: int) -> tuple[float, list[dict[str, Any]
     return lost["at"], raised
 
 
-@pytest.mark.parametrize("victim", range(RANKS))
-@pytest.mark.parametrize("place", PLACES)
-def test_every_survivor_names_a_killed_rank(forks: Nursery, place: str, victim: int) -> None:
-    transport = TRANSPORTS[victim % 2] if place != "exchange" else TRANSPORTS[(victim + 1) % 2]
-
+def check_killed(forks: Nursery, place: str, victim: int, transport: str) -> None:
+    """A rank is killed at a place of its program: all others say so, and all end."""
     outcome = forks.run(RANKS, "killed", victim=victim, place=place, transport=transport)
 
     lost_at, raised = survivors(outcome, victim)
@@ -47,6 +44,34 @@ def test_every_survivor_names_a_killed_rank(forks: Nursery, place: str, victim: 
     assert f"tessera run: rank {victim} (pid " in outcome.err
 
 
+@pytest.mark.parametrize("victim", range(RANKS))
+@pytest.mark.parametrize("place", PLACES)
+def test_every_survivor_names_a_killed_rank(forks: Nursery, place: str, victim: int) -> None:
+    check_killed(forks, place, victim, TRANSPORTS[(victim + (place == "exchange")) % 2])
+
+
+def check_stopped_for_good(forks: Nursery, transport: str, timeout_s: float) -> None:
+    """A stopped rank is named by warnings, and is an error only when patience ends. Its process ends, too."""
+    outcome = forks.run(3, "stopped_for_good", victim=1, transport=transport, timeout_s=timeout_s)
+
+    assert outcome.codes == [1, -9, 1]
+    assert outcome.said(1) == []
+    told = [outcome.said(rank)[-1] for rank in (0, 2)]
+    for each in told:
+        assert each["warned"][0].startswith("rank 1 has not answered for ")
+        assert "(its process is stopped)" in each["warned"][0]
+        assert float(each["warned"][0].split()[6]) < 1.0 + bound_s()
+    # Who has waited long enough first says so to all.
+    assert max(each["waited"] for each in told) > timeout_s
+    for each in told:
+        assert each["code"] == "E_COLLECTIVE_STALLED"
+        assert "rank 1 (pid " in each["message"]
+
+
+def test_a_stopped_rank_is_lost_only_when_patience_ends(forks: Nursery) -> None:
+    check_stopped_for_good(forks, "shared", 1.5)
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_stopped_rank_is_named_by_a_warning_and_may_go_on(forks: Nursery, transport: str) -> None:
     outcome = forks.run(RANKS, "stopped", victim=1, transport=transport)
@@ -60,11 +85,8 @@ def test_a_stopped_rank_is_named_by_a_warning_and_may_go_on(forks: Nursery, tran
     assert "(its process is stopped); rank 2 waits in collective 1, all_reduce sum of 3 float32" in first
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("kind", MISMATCHES)
-def test_other_collectives_exchange_nothing_and_are_named_on_both_sides(
-    forks: Nursery, kind: str, transport: str
-) -> None:
+def check_mismatch(forks: Nursery, kind: str, transport: str) -> None:
+    """One of three ranks comes with another collective: all say which two there are."""
     outcome = forks.run(3, "mismatched", kind=kind, transport=transport)
 
     assert outcome.codes == [1, 1, 1]
@@ -73,6 +95,14 @@ def test_other_collectives_exchange_nothing_and_are_named_on_both_sides(
         assert told["code"] == "E_COLLECTIVE_MISMATCH"
         assert "collective 1 of ranks 0, 1, 2 is " in told["message"]
         assert " on rank 2" in told["message"]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("kind", MISMATCHES)
+def test_other_collectives_exchange_nothing_and_are_named_on_both_sides(
+    forks: Nursery, kind: str, transport: str
+) -> None:
+    check_mismatch(forks, kind, transport)
 
 
 def test_ranks_that_wait_for_each_other_in_two_groups_are_a_mismatch(forks: Nursery) -> None:

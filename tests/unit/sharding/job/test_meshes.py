@@ -35,6 +35,12 @@ def test_functions_of_shards_are_what_torch_says(forks: Nursery) -> None:
         assert [outcome.said(rank) for rank in range(4)] == [[{"faults": []}]] * 4
 
 
+def test_experts_and_transforms_equal_one_process(forks: Nursery) -> None:
+    outcome = forks.run(2, "mesh_experts")
+    assert outcome.code == 0, outcome.err
+    assert [outcome.said(rank) for rank in range(2)] == [[{"faults": []}]] * 2
+
+
 def test_streams_keep_the_order_of_collectives(forks: Nursery) -> None:
     outcome = forks.run(2, "mesh_streams", count=4)
     assert outcome.code == 0, outcome.err

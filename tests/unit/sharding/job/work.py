@@ -33,9 +33,11 @@ from tessera.sharding.partitioning.schedule import OverlapLimits
 from tessera.sharding.transport import gloo
 from tests.mesh.checking import agree
 from tests.mesh.drawing import NAMES, drawn
+from tests.mesh.mixtures import fault_of as mixture_fault
 from tests.mesh.pipelined import fault_of
 from tests.mesh.references import by_references
 from tests.mesh.regions import faults as region_faults
+from tests.mesh.spectra import faults as spectral_faults
 from tests.unit.sharding.job import sequences
 from tests.unit.sharding.job.telling import tell
 
@@ -83,16 +85,16 @@ def same(found: torch.Tensor, wanted: torch.Tensor) -> bool:
     return bool(((found == wanted) | (torch.isnan(found) & torch.isnan(wanted))).all())
 
 
-def collectives(transport: str) -> None:
+def collectives(transport: str, every: bool = False) -> None:
     """Every collective of every dtype and shape gives what emulation gives; tells how many were compared.
 
-    By gloo two ranks compare every other pair of dtype and shape, and four the rest.
+    By gloo two ranks compare every other pair of dtype and shape, and four the rest, unless all are to be.
     """
     job = join()
     group = job.communicator(range(job.size), transport)  # type: ignore[arg-type]
     count = 0
     pairs = list(enumerate((dtype, shape) for dtype in DTYPES for shape in SHAPES))
-    for number, (dtype, shape) in pairs if transport == "shared" else pairs[job.size // 4 :: 2]:
+    for number, (dtype, shape) in pairs if every or transport == "shared" else pairs[job.size // 4 :: 2]:
         parts = operands(job.size, shape, dtype, number)
         for name, found, wanted in each_collective(group, parts):
             assert same(found, wanted), f"{name} of {shape} {dtype} by {transport}: {found} where {wanted} is right"
@@ -151,6 +153,26 @@ def subgroups() -> None:
             order = group.all_gather(torch.tensor([job.rank]), 0, (1,) * group.size).tolist()
             found.append([total, order])
     tell(found=found)
+
+
+def on_hosts() -> None:
+    """Ranks of which some share no memory with others: who shares what, and a step of training on a mesh of all."""
+    job = join()
+    found = []
+    for ranks in (tuple(range(job.size)), (0, 1)):
+        if job.rank in ranks:
+            group = job.communicator(ranks)
+            found.append([group.transport.name, group.all_reduce(torch.tensor([1.0 + job.rank]), "sum").item()])
+    mesh = dist.Mesh(["x"])
+    rows = dist.ShardSpec((0,), ("x",))
+    whole = torch.arange(21.0).remainder(5).reshape(7, 3) - 2
+    with by_references():
+        x = dist.distribute(whole, rows, mesh)
+        w = dist.distribute(whole.T.contiguous(), None, mesh)
+        value, gradient = grad.value_and_grad(lambda w: op.sum(op.matmul(x, w) ** 2))(w)
+        total = value.full().item()
+        same = torch.equal(gradient.full().torch(), 2 * whole.T @ (whole @ whole.T))
+    tell(local=job.local, found=found, total=total, same=same)
 
 
 def symmetric() -> None:
@@ -252,6 +274,26 @@ def stopped(victim: int, transport: str) -> None:
         if stopper.ident is not None:
             stopper.join()
     tell(total=total, warned=[str(each.message) for each in seen])
+
+
+def stopped_for_good(victim: int, transport: str, timeout_s: float) -> None:
+    """A rank is stopped by the next one, and nobody has it go on: the others wait for so long."""
+    job = join()
+    group = job.communicator(range(job.size), transport)  # type: ignore[arg-type]
+    group.barrier()
+    if job.rank == (victim + 1) % job.size:
+        os.kill(job.members[victim].pid, signal.SIGSTOP)
+    if job.rank == victim:
+        time.sleep(60)
+    begun = time.monotonic()
+    with warnings.catch_warnings(record=True) as seen, settings.override(collective_timeout_s=timeout_s):
+        warnings.simplefilter("always")
+        try:
+            group.all_reduce(torch.ones(3), "sum")
+        except TesseraError as error:
+            told = [str(each.message) for each in seen]
+            tell(code=error.code, message=error.message, waited=time.monotonic() - begun, warned=told)
+            raise SystemExit(1) from error
 
 
 def swapped(group: ProcessCommunicator, odd: bool) -> None:
@@ -442,6 +484,16 @@ def mesh_regions(shape: list[int]) -> None:
     assert mesh.state == "running"
     with by_references():
         found = list(region_faults(mesh))
+    tell(faults=found)
+
+
+def mesh_experts() -> None:
+    """A mixture of experts and transforms on the running mesh of the job's ranks: one process's bits, and torch's."""
+    mesh = dist.Mesh(["ep"])
+    assert mesh.state == "running"
+    with by_references():
+        found = [fault for capacity in (None, 0.5) if (fault := mixture_fault(mesh, ("ep",), capacity))]
+        found += spectral_faults(mesh, (6, 5, 7), (("ep",), (), ()), None)
     tell(faults=found)
 
 

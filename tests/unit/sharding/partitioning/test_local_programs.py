@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tessera import Tensor, dist, grad, op
+from tessera.lazy.node import joined
 from tessera.sharding.tensors.properties import program_of
 
 MESH = dist.Mesh(["dp", "tp"], devices=range(8), shape=(2, 4))
@@ -50,3 +51,34 @@ def _norms() -> tuple[Tensor, ...]:
 def test_the_program_of_each_device(made: Callable[[], tuple[Tensor, ...]], golden: Callable[[str, str], None]) -> None:
     texts = [str(program_of(result.structure)) for result in made()]
     golden("\n\n".join(texts) + "\n", f"{made.__name__.strip('_')}.txt")
+
+
+def _steps(*results: Tensor) -> list[str]:
+    """What devices exchange for results, in order."""
+    return [str(move.step) for move in program_of(joined(results)[0]).moves if not move.step.is_local]
+
+
+def _gradient() -> tuple[Tensor, Tensor]:
+    """A gradient whose parts lie on the devices along dp, as its weight lies, on all; and a tensor that dp splits."""
+    weight, rows = dist.tensor((64, 32), None, MESH), dist.ShardSpec((0,), ("dp",))
+    x = dist.tensor((16, 64), rows, MESH)
+    return grad.vjp(op.matmul(x, weight), [weight], dist.tensor((16, 32), rows, MESH))[0], dist.tensor(
+        (64, 32), rows, MESH
+    )
+
+
+def test_a_sum_that_all_readers_cut_is_scattered() -> None:
+    gradient, moment = _gradient()
+    assert str(gradient.layout) == "-, -"
+
+    first, second = 0.9 * moment + 0.1 * gradient, 0.9 * moment + 0.1 * gradient * gradient
+
+    assert _steps(first / op.sqrt(second)) == ["ReduceScatter[dp]"]
+    assert _steps(gradient.reshard(dist.ShardSpec((1,), ("dp",)))) == ["ReduceScatter[dp]"]
+
+
+def test_a_sum_that_one_reader_wants_whole_is_not_scattered() -> None:
+    gradient, moment = _gradient()
+
+    assert _steps(moment + gradient, gradient) == ["AllReduce[dp]"]
+    assert _steps(op.cumsum(gradient, 0) + moment) == ["AllReduce[dp]"]

@@ -10,11 +10,13 @@ import torch
 
 from tessera import Tensor, dist, grad, op
 from tessera.errors import ArgumentError
+from tessera.sharding.chunk_choice import ROUNDS, ChunkTrials, modelled
 from tessera.sharding.exchange import communication
 from tessera.sharding.exchange.communication import CommunicationOptions
-from tessera.sharding.partitioning.chunking import chunked
+from tessera.sharding.partitioning.chunking import choices_of, chunked
 from tessera.sharding.partitioning.program import LocalProgram, ShardMove
 from tessera.sharding.partitioning.schedule import Evaluate, OverlapLimits, Start, schedule_of
+from tessera.sharding.planner.local_programs import predicted, rates_of
 from tessera.sharding.tensors.properties import program_of
 from tests.mesh.checking import agree
 from tests.mesh.drawing import drawn
@@ -172,6 +174,50 @@ def test_pieces_travel_while_the_next_is_computed(mesh: dist.Mesh) -> None:
     assert starts[2] < products[-1] < waits[-1]
 
 
+def wide(mesh: dist.Mesh, extent: int) -> Tensor:
+    """A product that is summed over tp, of so many rows."""
+    a = dist.tensor((extent, 4096), COLUMNS, mesh)
+    return op.matmul(a, dist.tensor((4096, extent), ROWS, mesh))
+
+
+def test_the_model_says_what_binds_and_in_how_many_pieces() -> None:
+    host, rack = (dist.Mesh(["tp"], devices=range(8), topology=name) for name in (None, "gb200-nvl72"))
+    limits = OverlapLimits()
+    program = program_of(wide(host, 4096).structure)
+    times = {count: predicted(program, limits, count, rates_of(None)) for count in choices_of(program)}
+
+    assert list(times) == [1, 2, 4, 8]
+    # In one piece nothing is hidden; in eight all but the last one.
+    assert times[1].exposed == times[1].communication
+    assert times[8].exposed == pytest.approx(times[8].communication / 8, rel=1e-6)
+    assert times[1].seconds == pytest.approx(times[1].compute + times[1].communication)
+    assert {each.bound for each in times.values()} == {"compute"}
+    assert modelled(program, limits, host) == min(times, key=lambda count: times[count].seconds) == 8
+    # Between devices that compute faster than their links carry, joining pieces costs more than is hidden.
+    program = program_of(wide(rack, 32768).structure)
+    whole = predicted(program, limits, 1, rates_of("gb200-nvl72"))
+    assert whole.bound == "communication"
+    assert "bound by communication" in str(whole)
+    assert modelled(program, limits, rack) == 1
+
+
+def test_calls_try_pieces_in_turn_and_settle(mesh: dist.Mesh) -> None:
+    trials = ChunkTrials(program_of(sequence_parallel(mesh).structure))
+    seen = []
+    while not trials.is_settled:
+        seen.append(trials.choice)
+        trials.add({1: 3.0, 2: 1.0, 4: 2.0, 8: 5.0}[trials.choice] - len(seen) * 1e-3, mesh)
+    count = len(set(seen))
+    assert seen == seen[:count] * (ROUNDS + 1)
+    assert trials.choice == 2
+    with by_references():
+        wanted = sequence_parallel(mesh).full().torch()
+        for limits in (OverlapLimits(chunk="auto"), OverlapLimits(chunk="tune")):
+            with limited(limits):
+                for _ in range(count * (ROUNDS + 1) + 1):
+                    assert torch.equal(sequence_parallel(mesh).full().torch(), wanted)
+
+
 def test_what_is_not_even_stays_whole(mesh: dist.Mesh) -> None:
     a = dist.distribute(integers(6, 8), COLUMNS, mesh)
     b = dist.distribute(integers(8, 5), ROWS, mesh)
@@ -203,6 +249,6 @@ def test_options_hold_inside_of_others(mesh: dist.Mesh) -> None:
         limits = communication.current().limits
         assert (limits.chunk, limits.overlap, limits.bucket_bytes) == (2, False, 7)
     assert communication.current().limits == OverlapLimits()
-    for wrong in ({"chunk": 0}, {"bucket_bytes": -1}, {"implicit": "maybe"}):
+    for wrong in ({"chunk": 0}, {"chunk": "some"}, {"bucket_bytes": -1}, {"implicit": "maybe"}):
         with pytest.raises(ArgumentError), dist.communication(**wrong):
             pass

@@ -215,8 +215,8 @@ def test_worker_does_not_outlive_a_killed_program() -> None:
 
 
 def _eventually(holds: Callable[[], bool]) -> bool:
-    """Whether something comes true within a minute."""
-    deadline = time.monotonic() + 60
+    """Whether something comes true within ten minutes, which a busy machine may need some of."""
+    deadline = time.monotonic() + 600
     while not holds():
         if time.monotonic() > deadline:
             return False

@@ -113,6 +113,21 @@ def test_budget_ends_the_search() -> None:
     assert len(result.trials) < 40
 
 
+def test_a_short_budget_measures_the_default_alone_first() -> None:
+    asked: list[int] = []
+    measure = replay(synthetic_table())
+
+    def evaluate(schedules: Sequence[Schedule], effort: Effort) -> Sequence[Trial]:
+        asked.append(len(schedules))
+        return measure(schedules, effort)
+
+    limits = SearchLimits(budget_s=0.2)
+    result = search(SPACE, synthetic_seconds, evaluate, limits, clock=lambda: 0.5 * len(asked))
+    assert asked == [1]
+    assert result.best.schedule == SPACE.default
+    assert result.reason == "the budget of 0.2 s was spent"
+
+
 def test_model_that_promises_no_gain_ends_enumeration() -> None:
     exact = run(climbs=0, batch=2, max_trials=40)
     misled = run(predict=misled_seconds, climbs=0, batch=2, max_trials=40)

@@ -86,6 +86,34 @@ def memory_probe(name: str, access: str, vector_bytes: int) -> str:
     return "\n".join([*lines, "  ret void", "}"])
 
 
+CHAIN_CYCLES: Final = 32
+"""Cycles of one repetition of `chain_probe`: its instructions take one each on every core, and wait for each other."""
+
+
+def chain_probe(name: str) -> str:
+    """A function of which each instruction waits for the one before: additions and exclusive ors in turn."""
+    lines = [f"define void @{name}{_SIGNATURE} {{", _ENTRY + "  %a = load i64, ptr %source, align 4"]
+    lines += ["  br label %loop", "loop:", "  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]"]
+    lines.append(f"  %x0 = phi i64 [ 1, %entry ], [ %x{CHAIN_CYCLES}, %loop ]")
+    lines += [f"  %x{n + 1} = {('add', 'xor')[n % 2]} i64 %x{n}, %a" for n in range(CHAIN_CYCLES)]
+    lines += [*_loop_end("%repetitions", "i", "loop", "done"), "done:"]
+    return "\n".join([*lines, f"  store i64 %x{CHAIN_CYCLES}, ptr %sink, align 8", "  ret void", "}"])
+
+
+CHASE_STEPS: Final = 16
+"""Loads of one repetition of `chase_probe`."""
+
+
+def chase_probe(name: str) -> str:
+    """A function that follows addresses, each of which stands where the one before says, from the source on."""
+    lines = [f"define void @{name}{_SIGNATURE} {{", _ENTRY + "  br label %loop", "loop:"]
+    lines += ["  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]"]
+    lines.append(f"  %p0 = phi ptr [ %source, %entry ], [ %p{CHASE_STEPS}, %loop ]")
+    lines += [f"  %p{n + 1} = load ptr, ptr %p{n}, align 8" for n in range(CHASE_STEPS)]
+    lines += [*_loop_end("%repetitions", "i", "loop", "done"), "done:"]
+    return "\n".join([*lines, f"  store ptr %p{CHASE_STEPS}, ptr %sink, align 8", "  ret void", "}"])
+
+
 def _loop_end(limit: str, counter: str, again: str, done: str) -> list[str]:
     return [
         f"  %{counter}.next = add i64 %{counter}, 1",
@@ -123,6 +151,15 @@ def dpbf16_probe(name: str, accumulators: int) -> str:
         "call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> {acc}, <32 x bfloat> {x}, <32 x bfloat> {x})"
     )
     return compute_probe(name, "<16 x float>", "<32 x bfloat>", call, accumulators)
+
+
+DPBUSD_DECLARATION: Final = "declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <16 x i32>, <16 x i32>)"
+
+
+def dpbusd_probe(name: str, accumulators: int) -> str:
+    """The probe of int8 dot products: 64 multiply-adds an instruction."""
+    call = "call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> {acc}, <16 x i32> {x}, <16 x i32> {x})"
+    return compute_probe(name, "<16 x i32>", "<16 x i32>", call, accumulators)
 
 
 TILE_ACCUMULATORS: Final = 4

@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, Protocol
+
+from tessera.system.caching import cached_property
 
 FloatType = Literal["f32", "f64"]
 

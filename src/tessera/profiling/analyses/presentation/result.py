@@ -201,7 +201,7 @@ def cell(value: object) -> str:
     if not isinstance(value, float):
         # Names come from files: what would steer the terminal is not printed.
         return "".join(each if each.isprintable() else "?" for each in str(value))
-    if 0 < abs(value) < 1e-4 or abs(value) >= 1e9:
+    if 0 < abs(value) < 1e-4 or abs(value) >= 1e15:
         return f"{value:.3g}"
     decimals = next((n for n in range(6) if abs(value) >= 10 ** (2 - n)), 6) if value else 0
     return f"{value:,.{decimals}f}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from tessera.dtypes import accumulator
 from tessera.rewrite.fusion.alignment import Alignment, beyond
 from tessera.scheduling.binding.arrays import (
     ArrayLayout,
@@ -19,22 +21,28 @@ from tessera.scheduling.binding.arrays import (
     V,
     array_layout,
     columns_of,
-    in_memory,
     layout_facts,
     numbered,
     shaped_arrays,
 )
 from tessera.scheduling.binding.axes import Axes, merge_axes
 from tessera.scheduling.binding.regions import Region, read_region
-from tessera.scheduling.language.expression import Recorder, Value
-from tessera.scheduling.lowering.spec import Argument, AttentionSpec
+from tessera.scheduling.families.attention.functions import ScoreFunctions
+from tessera.scheduling.families.attention.online_softmax import LOG2_E
+from tessera.scheduling.language.expression import Value, post_order
+from tessera.scheduling.lowering.spec import Argument, AttentionSpec, Scoring
 
 
 def lay_out(
     region: Region, domain: Sequence[int], arrays: Arrays[V], limits: Limits, copied: Copy[V]
 ) -> tuple[Arrays[V], ShapedArrays]:
-    """The arrays of attention, all in memory."""
-    arrays = in_memory(arrays, copied)
+    """The arrays of attention: what is multiplied, in memory."""
+    rank = len(domain) - 3
+    sizes = {rank - 1, rank + 1}  # operands that are multiplied have a size of keys or values
+    arrays = [
+        (copied(tensor, None) if tensor.is_counted and sizes & set(place) else tensor, place)
+        for tensor, place in arrays
+    ]
     return arrays, attention_arrays(domain, arrays, len(region.loads))
 
 
@@ -98,23 +106,69 @@ def attention_spec(region: Region, pattern: Pattern) -> AttentionSpec:
     recorder = _AttentionRecorder(pattern.outer)
     outputs = read_region(region, pattern, recorder)
     assert recorder.attended is not None
-    q, k, v, scale, mask, causal, accumulator = recorder.attended
+    q, k, v, scale, mask, causal, means = recorder.attended
+    scoring, seen = recorder.scoring, None
+    if scoring is not None:
+        scoring, seen = told_apart(recorder, scoring)
+        mask = seen if mask is None else mask
     causal = causal and not pattern.heads_as_queries  # the only query of a head is the last one, which sees all keys
     return AttentionSpec(
-        region.name, pattern.arguments, pattern.outer, q, k, v, scale, mask, causal, accumulator, outputs
+        region.name,
+        pattern.arguments,
+        pattern.outer,
+        q,
+        k,
+        v,
+        scale,
+        mask,
+        causal,
+        means,
+        outputs,
+        scoring=scoring,
     )
 
 
-class _AttentionRecorder(Recorder):
+def told_apart(recorder: ScoreFunctions, scoring: Scoring) -> tuple[Scoring | None, Value | None]:
+    """What becomes of scores that are seen, times log2(e), and which are: many end in where(seen, score, -inf)."""
+    changed, seen = scoring.changed, None
+    while changed.operation == "select" and _is_hiding(changed.arguments[2]):
+        condition = changed.arguments[0]
+        if scoring.score in post_order([condition]):
+            break
+        seen = condition if seen is None else recorder.logical_and(condition, seen)
+        changed = changed.arguments[1]
+    if changed is scoring.score:
+        return None, seen
+    return Scoring(scoring.score, recorder.times(changed, LOG2_E)), seen
+
+
+def _is_hiding(value: Value) -> bool:
+    return value.operation == "constant" and value.number == -math.inf
+
+
+class _AttentionRecorder(ScoreFunctions):
     """A recorder that notes the operands of the one attention."""
 
     def __init__(self, batch: Sequence[str]) -> None:
         super().__init__(None)
         self.batch = batch
+        self.scoring: Scoring | None = None
         self.attended: tuple[Value, Value, Value, Value, Value | None, bool, Value] | None = None
 
-    def attend(self, q: Value, k: Value, v: Value, scale: Value, mask: Value | None, causal: bool) -> Value:
+    def attend(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        scale: Value,
+        mask: Value | None,
+        causal: bool,
+        scored: Callable[[Value], Value] | None = None,
+    ) -> Value:
         """The tile of weighted means."""
+        if scored is not None:
+            score = self.make("score", (), (), accumulator(q.dtype), (*self.batch, "q", "k"))
+            self.scoring = Scoring(score, scored(score))
         result = self.make("accumulator", (), (), q.dtype, (*self.batch, "q", "v"))
         self.attended = q, k, v, scale, mask, causal, result
         return result

@@ -25,6 +25,7 @@ from xdsl.ir import SSAValue
 from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax
 from tessera.scheduling.families.attention.packing import SQUARE, PackedAttention
 from tessera.scheduling.families.attention.panel import QueryPanel
+from tessera.scheduling.families.attention.visibility import is_placed
 
 
 class BlockedAttention(PackedAttention):
@@ -34,7 +35,8 @@ class BlockedAttention(PackedAttention):
         """Writes the code of one block of queries."""
         builder, q = self.builder, self.at["q"]
         count = builder.minimum(builder.index(self.bm), builder.sub(self.extents["q"], q))
-        self.factor = self.softmax.scale_factor(self.write(self.spec.scale, {"": 1, "q": self.nr}, {}))
+        scale = self.write(self.spec.scale, {"": 1, "q": self.nr}, {})
+        self.factor = self.softmax.scale_factor(scale, self.spec.scoring is not None)
         if self.pairs and not self.scales_scores:
             self.softmax.factor = self.factor
         self.queries = self.pack_queries(count)
@@ -42,12 +44,27 @@ class BlockedAttention(PackedAttention):
             self._clear(self.panel_number(loop.index))
         keys = KeyRange.of(builder, q, self.bm, self.extents["q"], self.extents["k"], self.spec.causal)
         with builder.loop(builder.index(0), keys.end, self.bn) as loop:
-            width = builder.minimum(builder.index(self.bn), builder.sub(keys.end, loop.index))
-            packed = self.pack_keys(loop.index, width), self.pack_values(loop.index, width)
-            with builder.loop(builder.index(0), count, self.nr) as panel:
-                self.panel(panel.index, loop.index, width, *packed).write()
+            self._keys(loop.index, keys.end, count)
         with builder.loop(builder.index(0), count, self.nr) as loop:
             self._finish(loop.index)
+
+    def _keys(self, key: SSAValue, end: SSAValue, count: SSAValue) -> None:
+        """A block of keys, which is packed where a query of the block may see one of them."""
+        builder = self.builder
+        width = builder.minimum(builder.index(self.bn), builder.sub(end, key))
+
+        def seen() -> tuple[SSAValue, ...]:
+            packed = self.pack_keys(key, width), self.pack_values(key, width)
+            with builder.loop(builder.index(0), count, self.nr) as panel:
+                self.panel(panel.index, key, width, *packed).write()
+            return ()
+
+        if not (self.skips and is_placed(self.spec.mask)):
+            seen()
+            return
+        sizes = {"q": self.bm, "k": self.bn}
+        _, possible = self.visibility(self.at["q"], key, sizes, end, reads=False)
+        builder.branch(possible, seen)
 
     def panel(self, first: SSAValue, key: SSAValue, width: SSAValue, k: SSAValue, v: SSAValue) -> QueryPanel:
         """The panel of queries from `first` on, and the block of `width` keys from `key` on that was packed."""

@@ -12,7 +12,7 @@ from typing import Final
 from tessera.scheduling.families.attention.parts import PARTS
 from tessera.scheduling.families.attention.space import UNIT_ROWS, AttentionProblem, in_unit
 from tessera.scheduling.language.columns import Knobs, Number, divided, larger, smaller, where
-from tessera.scheduling.model.machine import DRAM, FMA_LATENCY, Machine, Work, largest_share
+from tessera.scheduling.model.machine import DRAM, Machine, Work, largest_share
 
 EXPONENTIAL_CYCLES: Final = 8.0
 """Cycles per vector of scores from score to weight, the sum of weights included."""
@@ -40,7 +40,8 @@ def attention_work(problem: AttentionProblem, schedule: Knobs, rates: Machine) -
     blocks = divided(max(problem.queries, 1), _rows(schedule))
     seen = problem.visible / max(problem.queries * problem.keys * heads, 1)
     cycle_s = rates.cycle_s * problem.accumulator.itemsize / 4
-    decoding, blocked = _decoding(problem, schedule, blocks, seen), _blocked(problem, schedule, blocks, seen)
+    counted = problem, schedule, blocks, seen, rates.fma_latency
+    decoding, blocked = _decoding(*counted), _blocked(*counted)
     work = Work(0.0)
     arithmetic, packing, *parts = (
         where(by_head, few, many) * share * heads * cycle_s for few, many in zip(decoding, blocked, strict=True)
@@ -75,7 +76,9 @@ def _share(problem: AttentionProblem, schedule: Knobs) -> Number:
     return where(parts > 1, largest_share(parts, 1, problem.workers) / parts, share)
 
 
-def _blocked(problem: AttentionProblem, schedule: Knobs, blocks: Number, seen: float) -> tuple[Number, ...]:
+def _blocked(
+    problem: AttentionProblem, schedule: Knobs, blocks: Number, seen: float, latency: int
+) -> tuple[Number, ...]:
     """Cycles of one head with queries along lanes: of arithmetic, of packing, and of arithmetic's parts: multiplying,
     all else that is counted in instructions, waiting, and the edges of register tiles.
     """
@@ -86,7 +89,7 @@ def _blocked(problem: AttentionProblem, schedule: Knobs, blocks: Number, seen: f
     keys, values = (divided(max(extent, 1), mr) * mr for extent in (problem.keys, problem.value_head))
     unit, together = in_unit(schedule, problem), 2 if problem.pairs else 1
     step = where(unit, UNIT_ROWS, together)  # in which the matrix unit, too, spends a cycle per vector of sums
-    tile = larger(mr * vectors, FMA_LATENCY)
+    tile = larger(mr * vectors, latency)
     per_score = SCORE_CYCLES + EXPONENTIAL_CYCLES + (ROUNDING_CYCLES if problem.pairs else 0.0)
     steps = keys / mr * problem.head / step + values / mr * keys / step
     edges = keys / mr * TILE_CYCLES + values / mr * keys / bn * (TILE_CYCLES + SUMS_CYCLES * mr * vectors)
@@ -94,17 +97,19 @@ def _blocked(problem: AttentionProblem, schedule: Knobs, blocks: Number, seen: f
     arithmetic = panels * seen * (steps * tile + edges + scores)
     packed = blocks * seen * keys * (problem.head + where(unit, 2, 1) * values) / (problem.lanes * together)
     turned = 2 * problem.queries * (problem.head + values) / problem.lanes
-    waits = where(mr * vectors < FMA_LATENCY, steps * FMA_LATENCY, 0.0)
+    waits = where(mr * vectors < latency, steps * latency, 0.0)
     parts = (panels * seen * cycles for cycles in (steps * mr * vectors, scores, waits, edges))
     return arithmetic, PACK_CYCLES * (packed + turned), *parts
 
 
-def _decoding(problem: AttentionProblem, schedule: Knobs, blocks: Number, seen: float) -> tuple[Number, ...]:
+def _decoding(
+    problem: AttentionProblem, schedule: Knobs, blocks: Number, seen: float, latency: int
+) -> tuple[Number, ...]:
     """The same of one head with its elements along lanes, where nothing is packed."""
     rows, queries = schedule.integers("micro")
     head, values = (divided(extent, problem.lanes) for extent in (problem.head, problem.value_head))
     widened = WIDENING_CYCLES if problem.operand is not problem.accumulator else 0.0
-    waiting = larger(1.0, FMA_LATENCY / (rows * queries))  # a tile smaller than what is in flight waits for itself
+    waiting = larger(1.0, latency / (rows * queries))  # a tile smaller than what is in flight waits for itself
     products = queries * (head + values)
     others = queries * ACROSS_CYCLES + widened * (head + values) + queries * EXPONENTIAL_CYCLES / problem.lanes
     per_key = products + queries * head * (waiting - 1) + others

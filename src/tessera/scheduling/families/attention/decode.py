@@ -23,7 +23,8 @@ from xdsl.ir import SSAValue
 
 from tessera.dtypes import bool_
 from tessera.scheduling.families.attention.nest import AttentionNest
-from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax, State, additive
+from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax, State, additive, scored
+from tessera.scheduling.families.attention.visibility import is_sparse
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
@@ -84,7 +85,8 @@ class DecodingAttention(AttentionNest):
 
     def block(self) -> None:
         builder, softmax, zero = self.builder, self.softmax, self.builder.index(0)
-        factor = softmax.scale_factor(self.write(self.spec.scale, {"q": self.bm, "": 1}, {}))
+        scale = self.write(self.spec.scale, {"q": self.bm, "": 1}, {})
+        factor = softmax.scale_factor(scale, self.spec.scoring is not None)
         with builder.loop(zero, self.extents["d"], self.lanes) as d:
             queries = self.write(self.spec.q, {"q": self.bm, "d": self.lanes}, {"d": d.index})
             self._put(builder.append(arith.MulfOp(queries, softmax.spread(factor, queries))), self.queries, d.index)
@@ -93,7 +95,7 @@ class DecodingAttention(AttentionNest):
         keys = KeyRange.of(builder, self.at["q"], self.bm, self.extents["q"], self.extents["k"], self.spec.causal)
         first, end = self._part(keys.end)
         with builder.loop(first, end, self.bn, softmax.initial()) as loop:
-            loop.yielded = tuple(self._keys(loop.index, end, keys, loop.carried))
+            loop.yielded = self._where_seen(loop.index, end, keys, loop.carried)
         m, total = loop.results
         if self.spec.logarithms is not None:
             self._store_logarithms(self.spec.logarithms, m, total)
@@ -122,6 +124,14 @@ class DecodingAttention(AttentionNest):
         builder.store(logarithm, self.arguments[argument].value, place, [axes.index("q"), -1], [False, True])
 
     # -- a block of keys ------------------------------------------------------------------------------------------
+
+    def _where_seen(self, key: SSAValue, end: SSAValue, keys: KeyRange, state: State) -> State:
+        """(m, l) after a block of keys: as before, where the mask shows none of them."""
+        if not is_sparse(self.spec.mask):
+            return tuple(self._keys(key, end, keys, state))
+        sizes = {"q": self.bm, "k": self.bn}
+        _, possible = self.visibility(self.at["q"], key, sizes, end)
+        return self.builder.branch(possible, lambda: self._keys(key, end, keys, state), lambda: state)
 
     def _keys(self, key: SSAValue, end: SSAValue, keys: KeyRange, state: State) -> Sequence[SSAValue]:
         """(m, l) after a block of keys, which all lie before `end`."""
@@ -164,6 +174,7 @@ class DecodingAttention(AttentionNest):
         lowest = builder.splat(float("-inf"), self.dtype, shape)
         with builder.loop(builder.index(0), width, self.chunk, [lowest]) as loop:
             scores, at = self._get(self.scores, loop.index, self.chunk), builder.add(key, loop.index)
+            scores = scored(self.writer({"q": self.bm, "k": self.chunk}, {"k": at}), self.spec, scores)
             if self.spec.mask is not None:
                 mask = self.write(self.spec.mask, {"q": self.bm, "k": self.chunk}, {"k": at})
                 if self.spec.mask.dtype is bool_:

@@ -10,7 +10,7 @@ from tessera.scheduling.families.attention.gpu import space as gpu_space
 from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
 from tessera.scheduling.families.attention.lowering import lower_attention
 from tessera.scheduling.families.attention.parts import PARTS_OF_KEYS
-from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, dtype_of_sums
+from tessera.scheduling.families.family import Family, GpuKernels, dtype_of_sums, pays
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX
 from tessera.scheduling.lowering.spec import AttentionSpec
@@ -36,10 +36,10 @@ FAMILY = Family(
     pose=lambda spec, target: partial(space.attention_problem, spec, target),
     work=attention_work,
     sum_order=_order,
-    is_shared=lambda p: 2 * p.visible * (p.head + p.value_head) >= PARALLEL_FLOPS,
+    is_shared=lambda p: pays(p.target, flops=2 * p.visible * (p.head + p.value_head)),
     accumulation=dtype_of_sums,
     counted=("L3", "DRAM"),  # scores and packed blocks, in the nearer caches, are cycles
-    identity=lambda spec: " causal" if spec.causal else "",
+    identity=lambda spec: " causal" if spec.causal else " scored" if spec.scoring else "",
     regions=("attention",),
     lay_out=binding.lay_out,
     read=binding.attention_spec,

@@ -40,7 +40,7 @@ class MatrixAttention(BlockedAttention):
     def _reserve(self) -> None:
         super()._reserve()
         mask = self.spec.mask
-        self.scales_scores = mask is not None and mask.dtype is not bool_
+        self.scales_scores = self.spec.scoring is not None or (mask is not None and mask.dtype is not bool_)
 
     def panel(self, first: SSAValue, key: SSAValue, width: SSAValue, k: SSAValue, v: SSAValue) -> QueryPanel:
         return MatrixPanel(self, first, key, width, k, v)

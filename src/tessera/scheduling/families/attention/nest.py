@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 from xdsl.ir import SSAValue
 
+from tessera.scheduling.families.attention.visibility import Block, is_placed, is_sparse, visibility
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
 from tessera.scheduling.lowering.loop_nest import LoopNest
@@ -56,8 +57,10 @@ class AttentionNest(LoopNest, ABC):
             self.block()
 
     def _visited(self, turn: SSAValue, blocks: SSAValue) -> SSAValue:
-        """The block of a turn: the turn itself, or with `causal` the last block, the first, the last but one, ..."""
-        if not self.spec.causal:
+        """The block of a turn: the turn itself, or where blocks see more or fewer keys the last block, the first, the
+        last but one, ...
+        """
+        if not (self.spec.causal or (is_sparse(self.spec.mask) and is_placed(self.spec.mask))):
             return turn
         builder, two = self.builder, self.builder.index(2)
         half = builder.floor_div(turn, two)
@@ -65,6 +68,24 @@ class AttentionNest(LoopNest, ABC):
         late = builder.sub(builder.sub(blocks, builder.index(1)), half)
         block = builder.add(late, builder.mul(odd, builder.sub(half, late)))
         return builder.maximum(block, builder.index(0))
+
+    def visibility(
+        self, query: SSAValue, key: SSAValue, sizes: Mapping[str, int], keys: SSAValue, reads: bool = True
+    ) -> tuple[SSAValue, SSAValue]:
+        """Whether the mask certainly shows all of a block of scores, and whether it may show any: two conditions. The
+        block ends before `keys`; with `reads` what is read along queries and keys is looked at.
+        """
+        builder, one = self.builder, self.builder.index(1)
+        assert self.spec.mask is not None
+        past = {"q": self.extents["q"], "k": keys}
+        first = {"q": query, "k": key}
+        last = {
+            axis: builder.sub(builder.minimum(builder.add(at, builder.index(sizes[axis])), past[axis]), one)
+            for axis, at in first.items()
+        }
+        found = visibility(builder, self.writer, self.spec.mask, Block(first, last, sizes, reads))
+        certain, possible = (builder.element(each) for each in found)
+        return certain, possible
 
     def write_result(self, mean: SSAValue, sizes: Mapping[str, int], at: Mapping[str, SSAValue]) -> None:
         """Stores the outputs, given a tile of weighted means."""

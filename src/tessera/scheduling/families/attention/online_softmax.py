@@ -23,6 +23,8 @@ from xdsl.ir import SSAValue
 from tessera.dtypes import DType
 from tessera.ir.tile import operations as tile
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.spec import AttentionSpec
+from tessera.scheduling.lowering.writer import TileWriter
 
 LOG2_E = 1 / math.log(2)
 
@@ -57,8 +59,12 @@ class OnlineSoftmax:
         """A tile of extent 1 along the keys over the shape of another."""
         return self.builder.append(tile.BroadcastOp.create(operands=[value], result_types=[like.type]))
 
-    def scale_factor(self, scale: SSAValue) -> SSAValue:
-        """What scores are multiplied by: the scale, a tile like m that is not negative, times log2(e)."""
+    def scale_factor(self, scale: SSAValue, scored: bool) -> SSAValue:
+        """What scores are multiplied by: the scale, a tile like m that is not negative, times log2(e). Those that are
+        `scored` get that second factor, and are hidden, when they are what the softmax sees.
+        """
+        if scored:
+            return scale
         product = self.builder.append(arith.MulfOp(scale, self.splat(LOG2_E)))
         return self.builder.append(arith.MaximumfOp(product, self.splat(SMALLEST_FACTOR)))
 
@@ -199,3 +205,14 @@ def additive(builder: TileBuilder, scores: SSAValue, mask: SSAValue, dtype: DTyp
     assert isinstance(scores.type, VectorType)
     log2_e = builder.splat(LOG2_E, dtype, scores.type.get_shape())
     return builder.append(arith.AddfOp(scores, builder.append(arith.MulfOp(builder.cast(mask, dtype), log2_e))))
+
+
+def scored(writer: TileWriter, spec: AttentionSpec, scores: SSAValue) -> SSAValue:
+    """What becomes of scaled scores before they are masked, in powers of two: as they are, where nothing does and they
+    are so already. `writer` is at their place, with keys and queries along its tiles.
+    """
+    if spec.scoring is None:
+        return scores
+    assert isinstance(scores.type, VectorType)
+    writer.define(spec.scoring.score, scores)
+    return writer.write(spec.scoring.changed, tuple(scores.type.get_shape()))

@@ -11,6 +11,7 @@ from xdsl.ir import SSAValue
 from tessera.dtypes import bf16
 from tessera.scheduling.families.attention.nest import AttentionNest
 from tessera.scheduling.families.attention.online_softmax import OnlineSoftmax
+from tessera.scheduling.families.attention.visibility import is_sparse
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
@@ -26,7 +27,9 @@ SQUARE = 16
 
 
 class PackedAttention(AttentionNest):
-    """The nest with its operands packed. The factor of the scores is `factor` while a block is written."""
+    """The nest with its operands packed. The factor of the scores is `factor` while a block is written; with `skips`
+    blocks of scores that the mask hides are.
+    """
 
     factor: SSAValue
     queries: PanelReader
@@ -49,6 +52,7 @@ class PackedAttention(AttentionNest):
         self.softmax = OnlineSoftmax(builder, self.dtype, self.nr, axis=0)
         self.head, self.value_head = schedule.integers("head")
         self.scales_scores = self.pairs
+        self.skips = is_sparse(spec.mask) and not spec.causal
         self._reserve()
 
     def _reserve(self) -> None:

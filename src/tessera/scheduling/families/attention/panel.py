@@ -8,8 +8,9 @@ from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import bf16, bool_
-from tessera.scheduling.families.attention.online_softmax import KeyRange, additive
+from tessera.scheduling.families.attention.online_softmax import KeyRange, additive, scored
 from tessera.scheduling.families.attention.packing import PackedAttention
+from tessera.scheduling.families.attention.visibility import is_read
 from tessera.scheduling.lowering.microkernel.panels import PanelReader
 from tessera.scheduling.lowering.microkernel.protocol import MicroKernel, Sums
 from tessera.scheduling.lowering.microkernel.summation import summed
@@ -38,7 +39,10 @@ class QueryPanel:
         """Writes the code; nothing happens where no query of the panel sees a key of the block."""
         builder, nest = self.builder, self.nest
         if not nest.spec.causal:
-            self._below_mask()
+            if nest.skips:
+                self._where_seen()
+            else:
+                self._seen(self.width, rounded_down(builder, self.width, nest.mr))
             return
         keys = KeyRange.of(builder, self.query, nest.nr, nest.extents["q"], nest.extents["k"], causal=True)
         width = builder.minimum(self.width, builder.sub(keys.end, self.key))
@@ -50,15 +54,33 @@ class QueryPanel:
 
         builder.branch(builder.compare(width, builder.index(0), "sgt"), seen)
 
-    def _below_mask(self) -> None:
+    def _where_seen(self) -> None:
+        """The keys of the block, where the mask may show one to any query of the panel; the mask is not looked at where
+        it shows all.
+        """
+        builder, nest, mask = self.builder, self.nest, self.nest.spec.mask
+        assert mask is not None
+        sizes = {"q": nest.nr, "k": nest.bn}
+        end = builder.add(self.key, self.width)
+        certain, possible = nest.visibility(self.query, self.key, sizes, end)
+        all_keys, none = rounded_down(builder, self.width, nest.mr), builder.index(0)
+
+        def visible() -> tuple[SSAValue, ...]:
+            (whole,) = builder.branch(certain, lambda: [all_keys], lambda: [none])
+            if is_read(mask):
+                self._below_mask(whole)
+            else:
+                self._seen(self.width, whole)
+            return ()
+
+        builder.branch(possible, visible)
+
+    def _below_mask(self, whole: SSAValue) -> None:
         """The keys of the block up to the last one that the mask shows to any query of the panel, if there is one.
 
         So a mask that hides the future, written as booleans or -inf, costs what `causal` does, and padding little.
         """
         builder, nest = self.builder, self.nest
-        if nest.spec.mask is None or "k" not in nest.spec.mask.axes:
-            self._seen(self.width, rounded_down(builder, self.width, nest.mr))
-            return
         zero = builder.index(0)
         with builder.loop(zero, self.width, LOOKED_AT, [zero]) as loop:
             end = builder.minimum(builder.add(loop.index, builder.index(LOOKED_AT)), self.width)
@@ -67,7 +89,7 @@ class QueryPanel:
         (width,) = loop.results
 
         def seen() -> tuple[SSAValue, ...]:
-            self._seen(width, rounded_down(builder, width, nest.mr))
+            self._seen(width, builder.minimum(whole, rounded_down(builder, width, nest.mr)))
             return ()
 
         builder.branch(builder.compare(width, zero, "sgt"), seen)
@@ -128,7 +150,9 @@ class QueryPanel:
         spec, key = nest.spec, builder.add(self.key, row)
         if nest.scales_scores:
             scores = builder.append(arith.MulfOp(scores, softmax.spread(nest.factor, scores)))
-        if spec.mask is not None:
+        writer = nest.writer(dict(zip("kq", self.shape, strict=True)), {"k": key, "q": self.query})
+        scores = scored(writer, spec, scores)
+        if spec.mask is not None and (at_edge or not nest.skips):
             mask = nest.write(spec.mask, dict(zip("kq", self.shape, strict=True)), {"k": key, "q": self.query})
             if spec.mask.dtype is bool_:
                 scores = softmax.hide(scores, mask)

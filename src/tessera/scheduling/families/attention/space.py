@@ -14,7 +14,8 @@ from tessera.scheduling.language.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX, VECTOR
 from tessera.scheduling.lowering.spec import AttentionSpec
-from tessera.scheduling.model.machine import fma_per_cycle, largest_share
+from tessera.scheduling.model.machine import largest_share
+from tessera.scheduling.model.shares import second_bytes, sharing_flops
 from tessera.target import Target
 
 HEADS = frozenset("dv")
@@ -155,13 +156,8 @@ def _lanes(schedule: Knobs, problem: AttentionProblem) -> Number:
     return where(schedule.equals("lanes", "head"), columns <= MOST_SHARED, columns % problem.lanes == 0)
 
 
-def _second_cache(problem: AttentionProblem) -> int:
-    sizes = [level.size_bytes for level in problem.target.memory if level.name == "L2" and level.size_bytes]
-    return max(sizes, default=1 << 20)
-
-
 def _in_cache(schedule: Knobs, problem: AttentionProblem) -> Number:
-    total, cache = scratch_bytes(schedule, problem), _second_cache(problem)
+    total, cache = scratch_bytes(schedule, problem), second_bytes(problem.target)
     return (total - _passing_bytes(schedule, problem) <= cache) & (total <= 2 * cache)
 
 
@@ -315,7 +311,7 @@ def _few_sums(problem: AttentionProblem) -> bool:
     """Whether eight vectors of sums hide the latency of multiply-adds: cores that start one of full width a cycle (Zen
     4: tiles of 8 x 1 vectors are 1.03 to 1.07 times as fast as those of 8 x 2; where two start they are 0.88).
     """
-    whole = problem.target.vector_registers >= 32 and fma_per_cycle(problem.target) == 1
+    whole = problem.target.vector_registers >= 32 and problem.target.fma_per_cycle == 1
     return whole and not problem.pairs and problem.accumulator.itemsize == 4
 
 
@@ -344,7 +340,7 @@ def _few_queries(problem: AttentionProblem) -> Schedule:
 def _parts(problem: AttentionProblem, blocks: int) -> int:
     """One part of the keys for each worker, where nothing else gives them even shares."""
     even = min(_shares(problem, blocks).values()) <= EVEN / problem.workers
-    if even or 2 * problem.visible * (problem.head + problem.value_head) < LEAST_FLOPS:
+    if even or 2 * problem.visible * (problem.head + problem.value_head) < sharing_flops(problem.target, LEAST_FLOPS):
         return 1
     parts = 1
     while parts < min(problem.workers, 64) and 2 * parts * LEAST_PART <= problem.keys:

@@ -19,7 +19,7 @@ from tessera.scheduling.families.product.matrix.cost import ROWS_PER_CYCLE, TILE
 from tessera.scheduling.language.columns import Knobs, Number, divided, larger, where
 from tessera.scheduling.lowering.microkernel.matrix_unit import UNIT_ROWS
 from tessera.scheduling.lowering.tails import row_tails, row_tiles
-from tessera.scheduling.model.machine import DRAM, FMA_LATENCY, L2, Machine, Work, largest_share
+from tessera.scheduling.model.machine import DRAM, L2, Machine, Work, largest_share
 
 LINE: Final = 64
 COPY_CYCLES: Final = 4.0
@@ -77,7 +77,7 @@ def _vector_arithmetic(problem: ConvolutionProblem, schedule: Knobs, rates: Mach
     depth = padded_depth(problem) * math.prod(problem.kernel)
     peak = rates.flop_per_s.get("bf16" if problem.pairs else problem.accumulator.name) or rates.flop_per_s["fp32"]
     multiply_s = 2 * (2 if problem.pairs else 1) * rates.vector_bytes / sums / peak
-    waiting = larger(1.0, FMA_LATENCY * rates.cycle_s / (ry * mr * vectors * multiply_s))
+    waiting = larger(1.0, rates.fma_latency * rates.cycle_s / (ry * mr * vectors * multiply_s))
     pixels = float(problem.images) * problem.rows * computed
     multiplied = pixels * divided(problem.outputs, nr) * vectors * depth / (2 if problem.pairs else 1)
     multiplying = _share(problem, schedule) * multiplied * multiply_s

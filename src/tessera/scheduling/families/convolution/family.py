@@ -9,7 +9,7 @@ from tessera.scheduling.families.convolution.cost import convolution_work
 from tessera.scheduling.families.convolution.lowering import lower_convolution
 from tessera.scheduling.families.convolution.problem import ConvolutionProblem, convolution_problem
 from tessera.scheduling.families.convolution.weights import PACKED_WEIGHTS, constant_weights
-from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, dtype_of_sums
+from tessera.scheduling.families.family import Family, dtype_of_sums, pays
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX
 from tessera.scheduling.lowering.spec import ConvolutionSpec
@@ -33,7 +33,7 @@ FAMILY = Family(
     pose=lambda spec, target: partial(convolution_problem, spec, target),
     work=convolution_work,
     sum_order=_order,
-    is_shared=lambda p: 2 * p.products >= PARALLEL_FLOPS,
+    is_shared=lambda p: pays(p.target, flops=2 * p.products),
     accumulation=dtype_of_sums,
     regions=("convolution",),
     lay_out=binding.lay_out,

@@ -17,9 +17,8 @@ from tessera.scheduling.language.columns import Knobs, Number, divided, no
 from tessera.scheduling.language.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX, UNIT_ROWS, VECTOR
+from tessera.scheduling.model.shares import last_bytes, near_bytes, second_bytes
 
-SCRATCH_BYTES = 256 << 10
-"""A block of the image that leaves most of a second cache of 1 MiB to the weights, which stream past it."""
 LARGEST_SCRATCH = 8 << 20
 MOST_TILES = 4
 """Tiles of sums in a register tile of a matrix unit: with operands, as many as it has registers."""
@@ -29,18 +28,10 @@ UNIT_HEIGHTS, MOST_APART = (16, 14, 8), 128
 """Pixels of two rows that the matrix unit multiplies together, in rows of so many results at most."""
 FEW_CHANNELS = 32
 """Channels up to which a row of the window is one run in memory: the loop over channels alone would be too short."""
-NEAR_WEIGHTS = 256 << 10
-"""Bytes of weights up to which they stay in the second cache, so that each pixel's results are written at once."""
 FEW_OUTPUTS = 64
 """Channels of results up to which a copy of the image costs more than its pixels lying apart (windows of one pixel)."""
 MANY_OUTPUTS = 1024
 """The same where the matrix unit multiplies, which needs no copy to be fast."""
-NEAR_PIXELS = 2048
-"""Bytes from a pixel to the next up to which a register tile of them fits the first cache's sets."""
-NEAR_IMAGE = 4 << 20
-"""Bytes of an image up to which the caches hold it: from memory, pixels come faster in blocks."""
-NEAR_RESULTS = 2 << 20
-"""Bytes of results up to which stores find their lines in the caches."""
 SHORT_SUM = 128
 """Products of a result up to which its store counts."""
 FEW_ROWS = 8
@@ -192,7 +183,7 @@ def _matrix_schedule(problem: ConvolutionProblem) -> Schedule:
         tails=False,
         pack_a=True,
         merge=merge,
-        order="rows" if _weights_bytes(problem) <= NEAR_WEIGHTS else "columns",
+        order="rows" if _near_weights(problem) else "columns",
         parallel="columns",
         pipeline_depth=1,
         fusion=True,
@@ -208,7 +199,9 @@ def _unit_reads_in_place(problem: ConvolutionProblem) -> bool:
     pixels far apart (one thread of a Xeon beside other jobs, time in place over that with a copy: 56 x 56 pixels, 256
     channels to 64 0.73; 14 x 14, 1024 to 512 0.9; 7 x 7, 1024 to 2048, each second one 1.5).
     """
-    near = problem.depth * problem.element.itemsize <= NEAR_PIXELS and problem.outputs <= MANY_OUTPUTS
+    near = (
+        problem.depth * problem.element.itemsize <= near_bytes(problem.target) // 16 and problem.outputs <= MANY_OUTPUTS
+    )
     return problem.kernel == (1, 1) and near
 
 
@@ -245,7 +238,7 @@ def _vector_schedule(problem: ConvolutionProblem) -> Schedule:
         tails=True,
         pack_a=True,
         merge=_merges(problem),
-        order="rows" if _weights_bytes(problem) <= NEAR_WEIGHTS else "columns",
+        order="rows" if _near_weights(problem) else "columns",
         parallel="columns",
         pipeline_depth=2 if _waits_for_stores(problem) else 1,
         fusion=True,
@@ -257,11 +250,19 @@ def _vector_schedule(problem: ConvolutionProblem) -> Schedule:
 
 
 def _is_read_in_place(problem: ConvolutionProblem) -> bool:
-    """Whether the copy of the image would cost more than it saves: a small image, of which few products are made."""
+    """Whether the copy of the image would cost more than it saves: an image that the caches hold, of which few products
+    are made, and whose pixels are so near that a register tile of them fits the first cache's sets.
+    """
+    target = problem.target
     pixel = problem.depth * problem.element.itemsize
     image = pixel * problem.images * problem.rows * problem.columns
     product = problem.kernel == (1, 1) and not problem.pairs and problem.image_dtype == problem.element
-    return product and problem.outputs <= FEW_OUTPUTS and pixel <= NEAR_PIXELS and image <= NEAR_IMAGE
+    return (
+        product
+        and problem.outputs <= FEW_OUTPUTS
+        and pixel <= near_bytes(target) // 16
+        and image <= last_bytes(target) // 8
+    )
 
 
 def _weights_bytes(problem: ConvolutionProblem) -> int:
@@ -270,10 +271,17 @@ def _weights_bytes(problem: ConvolutionProblem) -> int:
     return panels * padded_depth(problem) * math.prod(problem.kernel) * problem.element.itemsize
 
 
+def _near_weights(problem: ConvolutionProblem) -> bool:
+    """Whether weights stay in the second cache, so that each pixel's results are written at once."""
+    return _weights_bytes(problem) <= second_bytes(problem.target) // 4
+
+
 def _waits_for_stores(problem: ConvolutionProblem) -> bool:
-    """Whether sums are so short that stores to lines which no cache holds make themselves felt."""
+    """Whether sums are so short that stores to lines which no cache holds, as these have a sixteenth of the last one,
+    make themselves felt.
+    """
     results = problem.images * problem.rows * problem.columns * problem.outputs * problem.out_dtype.itemsize
-    return results > NEAR_RESULTS and problem.depth * math.prod(problem.kernel) <= SHORT_SUM
+    return results > last_bytes(problem.target) // 16 and problem.depth * math.prod(problem.kernel) <= SHORT_SUM
 
 
 def _register_tile(problem: ConvolutionProblem) -> tuple[int, int]:
@@ -289,11 +297,13 @@ def _register_tile(problem: ConvolutionProblem) -> tuple[int, int]:
 
 
 def _tile(schedule: Schedule, problem: ConvolutionProblem) -> tuple[int, int]:
-    """The widest block that has rows enough, as many as fit its part of the cache."""
+    """The widest block that has rows enough, as many as fit a quarter of the second cache, most of which is left to the
+    weights that stream past it.
+    """
     ry, mr, _ = schedule.integers("micro")
 
     def fits(rows: int, columns: int) -> bool:
-        return bool(scratch_bytes(schedule.replace(tile=(rows, columns)), problem) <= SCRATCH_BYTES)
+        return bool(scratch_bytes(schedule.replace(tile=(rows, columns)), problem) <= second_bytes(problem.target) // 4)
 
     if problem.rows == 1:
         return ry, _most(mr, MOST_COLUMNS, lambda columns: fits(ry, columns))

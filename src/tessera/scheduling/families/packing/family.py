@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera.scheduling.families.family import PARALLEL_BYTES, Family
+from tessera.scheduling.families.family import Family, pays
 from tessera.scheduling.families.packing import lowering
 from tessera.scheduling.families.packing.posing import packing_poser
 from tessera.scheduling.lowering.spec import PackingSpec
@@ -19,6 +19,6 @@ FAMILY = Family(
     pose=packing_poser,
     work=lowering.packing_work,
     sum_order=lambda schedule, problem: (),
-    is_shared=lambda p: 2 * p.n * p.k * p.batch * p.dtype.itemsize >= PARALLEL_BYTES,
+    is_shared=lambda p: pays(p.target, nbytes=2 * p.n * p.k * p.batch * p.dtype.itemsize),
     accumulation=lambda p: p.dtype.name,
 )

@@ -16,9 +16,9 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX, UNIT_ROWS
 from tessera.scheduling.model.estimate import PARTS
 from tessera.scheduling.model.machine import (
-    FMA_LATENCY,
     L1,
     L2,
+    PAGE,
     REORDERED,
     ROW_CYCLES,
     SPILL_CYCLES,
@@ -28,9 +28,6 @@ from tessera.scheduling.model.machine import (
 )
 
 LINE: Final = 64
-PAGE: Final = 4096
-WAYS: Final = 8
-"""Lines of L1 that fall into one set; addresses `PAGE` apart share it (32 KiB in 8 ways; 48 KiB in 12 is no worse)."""
 
 ISSUE: Final = 5.0
 """Instructions per cycle that sustained vector code reaches."""
@@ -48,10 +45,8 @@ DETOUR_CYCLES: Final = 250
 MISS_CYCLES: Final = np.array([0.0, 1.5, 5.0, 12.0])
 """Cycles per line of the output where it is not prefetched, by the place of its level in `LEVELS`: latency over the
 misses that run at once."""
-TLB_ENTRIES: Final = 64
 TLB_CYCLES: Final = 2
-"""Pages that the first translation buffer holds, and what a miss of it costs when the second one hits and others wait
-at the same time."""
+"""What a miss of the first translation buffer costs when the second one hits and others wait at the same time."""
 STREAMS: Final = 16
 """Sequential streams that hardware prefetchers follow."""
 MISS_LOSS: Final = 3.0
@@ -62,8 +57,8 @@ JUMP_BYTES: Final = 1024
 """What a jump to another row costs, as bytes that could have been read."""
 CONFLICT_LOSS: Final = 1.0
 """How much longer B takes in excess where its prefetched lines push each other out before they are used."""
-PACKING_S: Final = 1.4e-6
-"""Seconds that a kernel takes beside its work, where it is one for all workers."""
+PACKING_S: Final = 0.3e-6
+"""Seconds that a kernel takes beside its work and beside waking the workers, where it is one for all of them."""
 PACK_CYCLES: Final = 3.0
 """Cycles per vector of packing beside the traffic, addresses and masks included; transposing takes twice that."""
 
@@ -133,7 +128,7 @@ def _shared_work(problem: ContractionProblem, schedule: Schedule | Columns, rate
     nbytes = float(problem.batch) * problem.k * problem.n * panels.element_bytes / problem.workers
     transposed = 2 if problem.b_contiguous == "k" else 1
     cycles = nbytes / rates.vector_bytes * PACK_CYCLES * transposed
-    work.packing_s = work.packing_s + PACKING_S + cycles * rates.cycle_s
+    work.packing_s = work.packing_s + PACKING_S + rates.wake_s + cycles * rates.cycle_s
     work.pack(rates.home(3 * nbytes), 3 * nbytes)
     return work
 
@@ -171,7 +166,7 @@ def _arithmetic(problem: ContractionProblem, schedule: Knobs, nest: Nest, rates:
         multiplies = height * nest.columns
         instructions = multiplies + nest.columns + 2 * interleaving + height + LOOP_INSTRUCTIONS / unroll
         # Short sums do not wait for each other: the next register tile has begun before this one ends.
-        waiting = FMA_LATENCY * nest.kc / (nest.kc + REORDERED / instructions) * cycle_s
+        waiting = rates.fma_latency * nest.kc / (nest.kc + REORDERED / instructions) * cycle_s
         issue = instructions / ISSUE * cycle_s
         entering, per_row, per_result = overhead
         results = multiplies // problem.products * per_result
@@ -206,21 +201,21 @@ def _tile_overhead(
     output = where(nest.k_blocks > 1, L2, result)
     lines = divided(nest.nr * problem.out_dtype.itemsize, LINE)
     miss = where(schedule.equals("pipeline_depth", 2), 1.0, 1.0 + MISS_CYCLES[output])
-    entering = TILE_CYCLES + where(_scattered(problem, schedule, nest), TLB_CYCLES * nest.kc, 0)
+    entering = TILE_CYCLES + where(_scattered(problem, schedule, nest, rates), TLB_CYCLES * nest.kc, 0)
     return entering, lines * miss, 2 * nest.k_blocks - 1 + problem.epilogue_operations + problem.outputs - 1
 
 
-def _scattered(problem: ContractionProblem, schedule: Knobs, nest: Nest) -> Number:
+def _scattered(problem: ContractionProblem, schedule: Knobs, nest: Nest, rates: Machine) -> Number:
     """Whether a panel of B lies on more pages than can be translated at once."""
     far = problem.n * problem.b_dtype.itemsize >= PAGE
-    return no(schedule.flag("pack_b")) & (nest.kc > TLB_ENTRIES) & far
+    return no(schedule.flag("pack_b")) & (nest.kc > rates.tlb_pages) & far
 
 
-def _rows_without_conflict(stride: Number, run: Number) -> Number:
+def _rows_without_conflict(stride: Number, run: Number, ways: int) -> Number:
     """How many rows of `run` bytes, `stride` bytes apart, L1 keeps: strides near powers of two crowd into few sets."""
     step = stride % PAGE
     positions = PAGE // (np.gcd(step, PAGE) if isinstance(step, np.ndarray) else gcd(step, PAGE))
-    return WAYS * larger(1, smaller(positions, PAGE // larger(run, LINE)))
+    return ways * larger(1, smaller(positions, PAGE // larger(run, LINE)))
 
 
 class _Operands:
@@ -281,13 +276,14 @@ class _Operands:
         """The part of A's elements whose line is gone from L1 before its next element is needed."""
         if self.problem.a_contiguous != "k":
             return 0.0
-        room = _rows_without_conflict(self.problem.k * self.a_size, LINE)
+        room = _rows_without_conflict(self.problem.k * self.a_size, LINE, self.rates.near_ways)
         # Fitted: the more of B streams through the cache beside them, the fewer of the lines in excess survive.
         part = smaller(1.0, larger(0.0, (self.nest.mr / room - 1) * self.nest.columns / 2))
         return where(self.pack_a, 0.0, part)
 
     def _crowded_b(self) -> Number:
-        room = _rows_without_conflict(self.problem.n * self.b_size, self.nest.nr * self.b_size)
+        ways = self.rates.near_ways
+        room = _rows_without_conflict(self.problem.n * self.b_size, self.nest.nr * self.b_size, ways)
         return no(self.pack_b) & (self.nest.kc > room)
 
     def output_traffic(self) -> None:
@@ -329,7 +325,7 @@ class _Operands:
         if self.problem.b_contiguous != "n":
             return 1.0
         jump = where(nest.nc < self.problem.n, 1.0 + JUMP_BYTES / (nest.nc * size), 1.0)
-        room = _rows_without_conflict(self.problem.n * size, run)
+        room = _rows_without_conflict(self.problem.n * size, run, self.rates.near_ways)
         evicted = CONFLICT_LOSS * smaller(1.0, larger(0.0, (nest.kc / room - 1) / 3))
         streams = (1 / UNPREFETCHED - 1) * smaller(1.0, larger(0.0, (nest.kc - STREAMS) / (8 * STREAMS)))
         return jump + larger(evicted, streams)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, GpuModel, dtype_of_sums
+from tessera.scheduling.families.family import Family, GpuKernels, GpuModel, dtype_of_sums, pays
 from tessera.scheduling.families.product import binding, space
 from tessera.scheduling.families.product.cost import contraction_work
 from tessera.scheduling.families.product.decompositions.apart import APART
@@ -58,7 +58,7 @@ FAMILY = Family(
     pose=product_poser,
     work=contraction_work,
     sum_order=_order,
-    is_shared=lambda p: 2 * p.m * p.n * p.k * p.batch * p.products >= PARALLEL_FLOPS,
+    is_shared=lambda p: pays(p.target, flops=2 * p.m * p.n * p.k * p.batch * p.products),
     accumulation=dtype_of_sums,
     shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
     promises=_promises,

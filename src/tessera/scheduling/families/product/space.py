@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tessera.dtypes import fp32
 from tessera.scheduling.families.product.matrix.space import matrix_schedule, suits_unit
 from tessera.scheduling.families.product.problem import (
     DEPTHS,
@@ -17,7 +18,7 @@ from tessera.scheduling.families.product.rules import RULES, sums_have_a_place
 from tessera.scheduling.language.knobs import Knob, Space
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX, VECTOR
-from tessera.scheduling.model.machine import fma_per_cycle
+from tessera.scheduling.model.shares import last_bytes, near_bytes, second_bytes
 
 __all__ = ["RULES", "SHARED", "ContractionProblem", "default_schedule", "knobs", "packed_schedule", "space"]
 
@@ -88,7 +89,7 @@ def vector_schedule(problem: ContractionProblem) -> Schedule:
         return dots_schedule(problem)
     flat = problem.m <= MOST_ROWS
     schedule = Schedule(
-        tile=(144, 4096 if flat else 2048, 256),
+        tile=_cache_blocks(problem, flat),
         micro=(rows, columns_of(problem, 2)),
         unroll=4,
         pack_a=True,
@@ -125,8 +126,44 @@ def _reads_a_in_place(problem: ContractionProblem) -> bool:
     One thread of Zen 4, speed over that of packed tiles of 12 rows: fp32, 256 cubed 1.07, 512 cubed 1.05, 1024 cubed
     1.03; bf16, 512 cubed 1.02. Cores that start two are as fast with 12 rows (2048 cubed: 0.94 with 8).
     """
-    near = problem.a_contiguous == "k" and not problem.a_mapped and problem.k * problem.element_bytes <= A_ROW_BYTES
-    return near and problem.target.vector_registers >= 32 and fma_per_cycle(problem.target) == 1
+    near = (
+        problem.a_contiguous == "k"
+        and not problem.a_mapped
+        and problem.k * problem.element_bytes <= _a_row_bytes(problem)
+    )
+    return near and problem.target.vector_registers >= 32 and problem.target.fma_per_cycle == 1
+
+
+def _a_row_bytes(problem: ContractionProblem) -> int:
+    """The longest rows of A that are read in place: eight lie in L1 as ways of its sets, and those of a block of 144
+    stay in L2.
+    """
+    return min(near_bytes(problem.target) // 8, second_bytes(problem.target) // 256)
+
+
+def _small_bytes(problem: ContractionProblem) -> int:
+    """Operands of one product of a batch that stay in the L1 cache."""
+    return near_bytes(problem.target) * 3 // 4
+
+
+def _packed_block_bytes(problem: ContractionProblem) -> int:
+    """The most that a block of many rows takes beside packed weights: it streams from the last cache past a panel in
+    L2. A few rows may take more of it, a quarter, as panels are read past them once.
+    """
+    return last_bytes(problem.target) * 3 // 32
+
+
+def _cache_blocks(problem: ContractionProblem, flat: bool) -> tuple[int, int, int]:
+    """Blocks whose depth leaves a panel of B in L1, as many rows of A as take a third of L2, and a block of B in a
+    sixteenth of the last cache for each of the two workers of the machine on which that was found.
+    """
+    kc = 256
+    row_bytes = kc * problem.element_bytes
+    mc = max(48, min(144, second_bytes(problem.target) * 3 // 10 // row_bytes // 48 * 48))
+    nc = 2048
+    while nc > 256 and nc * row_bytes * max(2, problem.workers) > last_bytes(problem.target) // 4:
+        nc //= 2
+    return mc, 4096 if flat else nc, kc
 
 
 def _small_sides(problem: ContractionProblem, schedule: Schedule, in_place: bool) -> Schedule:
@@ -146,7 +183,7 @@ def _small_sides(problem: ContractionProblem, schedule: Schedule, in_place: bool
     if not in_place or not along:
         return schedule
     both = (problem.m + problem.n) * problem.k * problem.accumulator.itemsize
-    if problem.batch > 1 and problem.m <= MOST_ROWS and both <= SMALL_BYTES:
+    if problem.batch > 1 and problem.m <= MOST_ROWS and both <= _small_bytes(problem):
         micro = (16, lanes) if vectors == 1 else (8, 2 * lanes)
         return schedule.replace(tile=(144, 1024, 256), micro=micro, pack_a=False, pack_b=False)
     if problem.k > DEPTHS[-1] and 12 < problem.m <= MOST_ROWS and problem.n <= MOST_ROWS:
@@ -172,7 +209,7 @@ def _small_pairs(problem: ContractionProblem, schedule: Schedule, in_place: bool
         sums = "output" if kc <= 512 else "registers"
         return narrow.replace(tile=(768, 128, kc), micro=(8, columns), unroll=unroll, sums=sums)
     both = (problem.m + problem.n) * problem.k * problem.element_bytes
-    if problem.batch > 1 and problem.m <= MOST_ROWS and both <= SMALL_BYTES:
+    if problem.batch > 1 and problem.m <= MOST_ROWS and both <= _small_bytes(problem):
         return narrow.replace(tile=(144, 1024, 256), micro=(8, columns))
     if problem.k > DEPTHS[-1] and 12 < problem.m <= MOST_ROWS and problem.n <= MOST_ROWS:
         return schedule.replace(
@@ -188,10 +225,11 @@ def _deep(problem: ContractionProblem, schedule: Schedule) -> Schedule:
     rows = schedule.integers("micro")[0]
     mc = -(-problem.m // rows) * rows
     nc = columns_of(problem, 2)
+    # Neither the depth nor what it follows from are of the caches: they decide the order of sums.
     while nc < 1024 and mc * 2 * nc * problem.accumulator.itemsize <= 4 << 20:
         nc *= 2
     kc = max(16, min(512, (8 << 20) // (mc * problem.element_bytes) // 16 * 16))
-    order = "columns" if mc * kc * problem.element_bytes <= PACKED_BLOCK_BYTES else "rows"
+    order = "columns" if mc * kc * problem.element_bytes <= _packed_block_bytes(problem) else "rows"
     return schedule.replace(
         tile=(mc, nc, kc), micro=(rows, columns_of(problem, 2)), pack_b=True, sums="scratch", order=order
     )
@@ -207,7 +245,7 @@ def packed_schedule(problem: ContractionProblem) -> Schedule:
     most = 12 if problem.target.vector_registers >= 32 else 6
     height = next((rows for rows in (1, 2, 4, 6, 8, 10) if problem.m <= rows <= most), most)
     kc = next((depth for depth in DEPTHS if depth >= problem.k), 256)
-    block_bytes = PACKED_ROWS_BYTES if problem.m <= MOST_ROWS else PACKED_BLOCK_BYTES
+    block_bytes = last_bytes(problem.target) // 4 if problem.m <= MOST_ROWS else _packed_block_bytes(problem)
     mc = ROWS[-1]  # fewer rows are one block all the same, in the kernel that serves more
     while mc > ROWS[0] and mc * kc * problem.element_bytes > block_bytes:
         mc = ROWS[ROWS.index(mc) - 1]
@@ -251,21 +289,11 @@ def dots_schedule(problem: ContractionProblem) -> Schedule:
     )
 
 
-A_ROW_BYTES = 4 << 10
-"""The longest rows of A that are read in place: those of a block stay in L2, and eight in the ways of a set of L1."""
-SMALL_BYTES = 24 << 10
-"""Operands of one product of a batch that stay in the L1 cache."""
-PACKED_ROWS_BYTES = 8 << 20
-"""The most that a few rows of A take beside packed weights, whose panels are read past them once."""
-PACKED_BLOCK_BYTES = 3 << 20
-"""The most that a block of many rows takes: it streams from the L3 cache past a panel in L2."""
 ROWS = (16, 48, 96, 144, 192)
 """Heights of blocks of A beside packed weights."""
 
 MOST_PAIR_ROWS = 32
 """The same for bf16 pairs, which are multiplied twice as fast and interleaved anew for every register tile in place."""
-SHORT_BLOCK = 32
-"""Rows of which 4096 sums each fit the L2 cache beside what streams past them."""
 FAR_ROWS = 4096
 """Bytes of a row of B, a page, from which a register tile had better read pieces of few rows at a time. Measured (2 to
 4 times as fast on a Xeon), the cause not known: huge pages and rows that fall into other sets change nothing."""
@@ -296,7 +324,8 @@ def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
     elif problem.n * problem.element_bytes < FAR_ROWS:
         rows, vectors, tile, unroll = 16, 1, (144, 1024, 256), 4
     else:
-        rows, vectors, tile, unroll = 16, 1, (144, 4096 if problem.m <= SHORT_BLOCK else 1024, 16), 4
+        near = problem.m * 4096 * fp32.itemsize <= second_bytes(problem.target) // 2  # the sums of all rows
+        rows, vectors, tile, unroll = 16, 1, (144, 4096 if near else 1024, 16), 4
     if not wide:
         rows, vectors = min(rows, 6), 2
     elif problem.accumulator.itemsize == 8:
@@ -306,14 +335,14 @@ def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
 
 
 def _whole_depth(problem: ContractionProblem) -> tuple[int, int, int]:
-    """Blocks whose depth covers K, narrowed until those of both operands fit 5 MiB a worker.
+    """Blocks whose depth covers K, narrowed until those of both operands fit 5 / 32 of the last cache a worker.
 
     Two workers of Zen 4 on 2048 cubed in bf16: 0.99 of oneDNN's time over ours with 1024 columns, 0.93 with 2048.
     """
     kc = next((depth for depth in (256, 384, 512, 1024, 2048, 4096, 8192, 16384) if depth >= problem.k), 16384)
-    mc = max(48, min(144, (512 << 10) // (kc * problem.element_bytes) // 48 * 48))
+    mc = max(48, min(144, second_bytes(problem.target) // 2 // (kc * problem.element_bytes) // 48 * 48))
     nc = 1024
-    while nc > 128 and (mc + nc) * kc * problem.element_bytes > 5 << 20:
+    while nc > 128 and (mc + nc) * kc * problem.element_bytes > last_bytes(problem.target) * 5 // 32:
         nc //= 2
     return mc, nc, kc
 

@@ -10,7 +10,6 @@ from tessera.scheduling.families.rows.space import MapReduceProblem
 from tessera.scheduling.language.columns import Knobs, Number, divided, larger, no, smaller, where
 from tessera.scheduling.model.machine import (
     DRAM,
-    FMA_LATENCY,
     ROW_CYCLES,
     SPILL_CYCLES,
     Machine,
@@ -63,8 +62,8 @@ def _arithmetic(
     sums = problem.reduced > 1 or problem.passes > 1
     # Vectors beside each other hide the latency of a long chain, as far as they are in flight together.
     in_flight = larger(unroll, SCHEDULED / larger(operations, 1))
-    chain = operations * CRITICAL * FMA_LATENCY / in_flight * rates.cycle_s
-    chain = larger(chain, FMA_LATENCY / unroll * rates.cycle_s if sums else 0.0)
+    chain = operations * CRITICAL * rates.fma_latency / in_flight * rates.cycle_s
+    chain = larger(chain, rates.fma_latency / unroll * rates.cycle_s if sums else 0.0)
     whole, rest = columns // width, columns % width
     masked = divided(rest, vector)
     trips = rows * depth * (whole * unroll + masked * 1.5)  # the rest is masked, one vector at a time

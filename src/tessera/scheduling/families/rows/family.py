@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.scheduling.families.family import PARALLEL_BYTES, Family, GpuKernels, GpuModel
+from tessera.scheduling.families.family import Family, GpuKernels, GpuModel, pays
 from tessera.scheduling.families.rows import binding, space
 from tessera.scheduling.families.rows.copies import NOT_MERGED, ON_COPIES
 from tessera.scheduling.families.rows.cost import map_reduce_work
@@ -47,7 +47,7 @@ FAMILY = Family(
     pose=rows_poser,
     work=map_reduce_work,
     sum_order=_order,
-    is_shared=lambda p: p.bytes_in + p.bytes_out >= PARALLEL_BYTES,
+    is_shared=lambda p: pays(p.target, nbytes=p.bytes_in + p.bytes_out),
     accumulation=lambda p: "fp32",
     regions=("row", "column"),
     lay_out=binding.lay_out,

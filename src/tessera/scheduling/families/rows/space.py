@@ -6,9 +6,9 @@ import itertools
 from dataclasses import dataclass
 
 from tessera.scheduling.families.common_rules import (
-    STREAMED_BYTES,
     cuts_for_several,
     leaves_caches,
+    streamed_bytes,
     streams_what_is_large,
 )
 from tessera.scheduling.language.columns import Knobs, Number, divided, no
@@ -126,7 +126,9 @@ def default_schedule(problem: MapReduceProblem) -> Schedule:
         if problem.dear and problem.by_rows
         else 0
     )
-    ahead = _is_norm(problem) or (bool(keep) and problem.passes > 1 and problem.bytes_in >= STREAMED_BYTES)
+    ahead = _is_norm(problem) or (
+        bool(keep) and problem.passes > 1 and problem.bytes_in >= streamed_bytes(problem.target)
+    )
     return Schedule(
         tile=(1, lanes * unroll),
         keep=keep,

@@ -7,7 +7,7 @@ from typing import Final
 from tessera.scheduling.families.window.buffer import ring_shape
 from tessera.scheduling.families.window.space import WindowProblem, inside_share
 from tessera.scheduling.language.columns import Knobs, Number, divided, larger, smaller, where
-from tessera.scheduling.model.machine import DRAM, FMA_LATENCY, L2, REORDERED, Machine, Work, largest_share
+from tessera.scheduling.model.machine import DRAM, L2, REORDERED, Machine, Work, largest_share
 
 LOADS: Final = 2.0
 """Vectors of 32 bytes that a core loads in a cycle, on every x86 since 2013; wider ones take their share of that."""
@@ -49,7 +49,7 @@ def window_work(problem: WindowProblem, schedule: Knobs, rates: Machine) -> Work
     loading = loads * (rates.vector_bytes / 32) / LOADS
     # Sums of a register tile wait for each other, but the next one's have begun by then.
     in_flight = sums * larger(1.0, REORDERED / (arithmetic + loads))
-    waiting = multiplying * larger(1.0, FMA_LATENCY * flops_per_cycle / in_flight)
+    waiting = multiplying * larger(1.0, rates.fma_latency * flops_per_cycle / in_flight)
     height, width, _ = problem.result
     results = problem.images * height * (1 if by_columns else width)
     tiles = divided(problem.lanes, vectors * problem.vector) * results / (rows * columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tessera.scheduling.families.family import PARALLEL_BYTES, Family
+from tessera.scheduling.families.family import Family, pays
 from tessera.scheduling.families.window import binding, space
 from tessera.scheduling.families.window.cost import window_work
 from tessera.scheduling.families.window.lowering import lower_window
@@ -22,7 +22,7 @@ FAMILY = Family(
     pose=lambda spec, target: partial(space.window_problem, spec, target),
     work=window_work,
     sum_order=lambda schedule, problem: (schedule["fusion"],),  # taps are always walked in one order
-    is_shared=lambda p: p.bytes_in + p.bytes_out >= PARALLEL_BYTES,
+    is_shared=lambda p: pays(p.target, nbytes=p.bytes_in + p.bytes_out),
     accumulation=lambda p: "fp32",
     regions=("window",),
     lay_out=binding.lay_out,

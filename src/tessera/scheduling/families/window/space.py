@@ -13,6 +13,7 @@ from tessera.scheduling.language.expression import post_order
 from tessera.scheduling.language.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import Geometry, WindowSpec
+from tessera.scheduling.model.shares import second_bytes
 from tessera.target import Target
 
 FEW_TAPS = 9
@@ -135,7 +136,7 @@ def _channels(schedule: Knobs, problem: WindowProblem) -> Number:
 
 
 def _ring_fits(schedule: Knobs, problem: WindowProblem) -> Number:
-    fits = 2 * ring_bytes(schedule, problem) <= _second_cache(problem.target)
+    fits = 2 * ring_bytes(schedule, problem) <= second_bytes(problem.target)
     return schedule.equals("buffering", "direct") | fits
 
 
@@ -143,10 +144,6 @@ def ring_bytes(schedule: Knobs, problem: WindowProblem) -> Number:
     """Scratch memory of a ring of rows, whose elements are of up to four bytes, or eight."""
     rows, columns, channels = ring_shape(schedule, problem.geometry)
     return rows * (columns * channels + LINE) * problem.sums_bytes
-
-
-def _second_cache(target: Target) -> int:
-    return next((level.size_bytes for level in target.memory if level.name == "L2"), 1 << 18)
 
 
 def _useful(schedule: Knobs, problem: WindowProblem) -> Number:

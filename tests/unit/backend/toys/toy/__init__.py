@@ -63,6 +63,9 @@ class ToyBackend:
         """The kernel of the module that `make` gives: none are kept."""
         return self.compile(make(), target)
 
+    def core_facts(self, target: Target) -> None:
+        """Nothing: an interpreter's speed says nothing of the machine."""
+
     def load(self, kernel: KernelObject) -> LoadedKernel:
         """The kernel behind an address that can be called."""
         return _Interpreted(kernel)

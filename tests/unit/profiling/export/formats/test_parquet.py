@@ -34,6 +34,16 @@ def test_what_the_exporter_wrote_is_read_back(tmp_path: Path) -> None:
     found = reading.read(path)
     assert found.events.collect().equals(written.events.collect())
     assert (found.metadata, found.capability) == (written.metadata, written.capability)
+    assert found.events.select("schedule_source").collect().to_series().drop_nulls().unique().to_list() == ["shipped"]
+
+
+def test_a_file_of_a_version_without_a_column_is_read(tmp_path: Path) -> None:
+    path = profile.parquet(tmp_path / "new.parquet").export(one(0, None, 1, 2))
+    about = polars.read_parquet_metadata(path)
+    old = polars.read_parquet(path).drop("schedule_source", strict=False)
+    old.write_parquet(tmp_path / "old.parquet", metadata={parquet.KEY: about[parquet.KEY]})
+    found = reading.read(tmp_path / "old.parquet").events.collect()
+    assert found["schedule_source"].null_count() == len(found) == 2
 
 
 @pytest.mark.parametrize(

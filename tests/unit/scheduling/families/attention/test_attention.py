@@ -25,6 +25,7 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import AttentionSpec
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX2, AVX512
+from tests.whole import examples
 
 EXTENTS = st.integers(1, 20)
 BLOCKS = st.tuples(st.sampled_from((3, 8, 16)), st.sampled_from((5, 8, 16)), st.sampled_from((2, 4, 6)))
@@ -76,7 +77,7 @@ def reference(tensors: list[torch.Tensor], scale: float, causal: bool) -> torch.
     return result
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(15, 30))
 @given(EXTENTS, EXTENTS, EXTENTS, EXTENTS, BLOCKS, LANES, st.booleans(), st.sampled_from((None, bool_, fp32)))
 def test_any_blocks_give_the_weighted_mean(
     queries: int,
@@ -94,7 +95,7 @@ def test_any_blocks_give_the_weighted_mean(
     specs.close(run(module, tensors, 0.3, keys), reference(tensors, 0.3, causal), 4.0)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7, 15))
 @given(st.integers(1, 6), EXTENTS, EXTENTS, st.integers(1, 5), st.booleans())
 def test_parts_of_keys_and_what_joins_them_give_the_weighted_mean(
     queries: int, keys: int, head: int, parts: int, causal: bool
@@ -121,7 +122,7 @@ def test_narrow_operands_are_summed_in_fp32(lanes: str) -> None:
         specs.close(run(module, tensors, 0.5, 1), reference(tensors, 0.5, False), 4.0)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7, 15))
 @given(EXTENTS, EXTENTS, EXTENTS, EXTENTS, st.booleans(), st.sampled_from((None, bool_, bf16)))
 def test_pairs_of_bf16_are_multiplied_as_they_are(
     queries: int, keys: int, head: int, value_head: int, causal: bool, mask: DType | None

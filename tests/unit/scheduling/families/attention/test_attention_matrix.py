@@ -33,6 +33,7 @@ from tests.unit.scheduling import specs
 from tests.unit.scheduling.families.attention.test_attention import operands, problem, reference, run
 from tests.unit.scheduling.families.product.test_matrix_unit import HAS_UNIT, needs_unit
 from tests.unit.scheduling.problems import AMX, AVX512
+from tests.whole import examples
 
 BOUND = 2e-2
 """Weights are rounded to bf16, and so are results: 2^-9 of each, of values of a few."""
@@ -71,7 +72,7 @@ def checked(module: ModuleOp, tensors: list[torch.Tensor], expected: torch.Tenso
     torch.testing.assert_close(out.tensor.double(), expected, atol=BOUND, rtol=BOUND)
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(3, 6))
 @given(
     st.integers(1, 70),
     st.integers(1, 140),

@@ -37,6 +37,7 @@ from tests.unit.backend.llvm.harness import Guarded, compile_module, run
 from tests.unit.scheduling.families.product.test_matrix_unit import HAS_UNIT, SEEDS, needs_unit
 from tests.unit.scheduling.problems import AMX, AVX512
 from tests.unit.scheduling.specs import ContractionRecorder, apply
+from tests.whole import examples
 
 WIDTH = 32
 BOUND = 2**-8
@@ -155,7 +156,7 @@ def checked(case: Drawn, module: ModuleOp, seed: int) -> None:
         case.check(guarded.tensor)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(5, 10))
 @given(drawn(), SEEDS)
 def test_any_schedule_convolves(case: Drawn, seed: int) -> None:
     schedule = space(case.problem()).restricted({"unit": ["matrix"]}).draw(random.Random(seed), 10_000)

@@ -20,6 +20,7 @@ from tessera.scheduling.families.packing.operand import packing_spec
 from tessera.scheduling.families.product.forms import PackedPanels
 from tessera.scheduling.lowering.spec import Panels
 from tests.unit.scheduling.problems import AVX512
+from tests.whole import examples
 
 KINDS = (
     (fp32, fp32, Panels(32)),
@@ -45,7 +46,7 @@ def laid_out(b: torch.Tensor, layout: str) -> torch.Tensor:
     return room[..., ::3]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20, 40), deadline=None)
 @given(
     st.integers(1, 70),
     st.integers(1, 70),

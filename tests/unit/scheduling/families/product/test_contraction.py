@@ -23,6 +23,7 @@ from tessera.scheduling.lowering.tails import block_tails
 from tessera.target import Target
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX2, AVX512, contraction_problem
+from tests.whole import examples
 
 EXTENTS = st.integers(1, 26)
 SEEDS = st.integers(0, 1 << 20)
@@ -56,7 +57,7 @@ def result(m: int, n: int, dtype: DType, batch: bool = False) -> torch.Tensor:
     return torch.full([*([3] if batch else []), m, n], float("nan"), dtype=dtype.torch)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(10, 20))
 @given(
     EXTENTS,
     EXTENTS,
@@ -96,7 +97,7 @@ def test_any_schedule_multiplies(m: int, n: int, k: int, a_axes: str, b_axes: st
     specs.close(out, left @ right, k**0.5)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7, 15))
 @given(EXTENTS, EXTENTS, EXTENTS, SEEDS)
 def test_epilogues_see_the_finished_sum(m: int, n: int, k: int, seed: int) -> None:
     extents = {"m": m, "n": n, "k": k}
@@ -107,7 +108,7 @@ def test_epilogues_see_the_finished_sum(m: int, n: int, k: int, seed: int) -> No
     specs.close(out, torch.nn.functional.gelu(a.double() @ b.double() + bias.double()), k**0.5)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7, 15))
 @given(EXTENTS, EXTENTS, EXTENTS, SEEDS)
 def test_prologues_run_while_packing(m: int, n: int, k: int, seed: int) -> None:
     extents = {"m": m, "n": n, "k": k}
@@ -118,7 +119,7 @@ def test_prologues_run_while_packing(m: int, n: int, k: int, seed: int) -> None:
     specs.close(out, a.double().relu() @ b.double(), k**0.5)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7, 15))
 @given(EXTENTS, EXTENTS, EXTENTS, st.booleans(), SEEDS)
 def test_batches(m: int, n: int, k: int, shared: bool, seed: int) -> None:
     extents = {"m": m, "n": n, "k": k}
@@ -153,7 +154,7 @@ def test_an_empty_sum_is_zero() -> None:
     torch.testing.assert_close(out, bias.expand(5, 7))
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7, 15))
 @given(EXTENTS, EXTENTS, EXTENTS, SEEDS)
 def test_text_means_the_same(m: int, n: int, k: int, seed: int) -> None:
     extents = {"m": m, "n": n, "k": k}

@@ -21,9 +21,10 @@ from tests.property.checking import evaluated
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.families.product.test_contraction import operand, result
 from tests.unit.scheduling.problems import AVX2, AVX512, contraction_problem
+from tests.whole import examples
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15, 30), deadline=None)
 @given(
     st.integers(1, 10),
     st.integers(1, 30),
@@ -53,7 +54,7 @@ def test_any_schedule_of_dot_products(m: int, n: int, k: int, dtype: DType, batc
     assert bool(((out.double() - expected).abs() <= bound).all())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10, 20), deadline=None)
 @given(st.integers(1, 9), st.integers(0, 300), st.integers(1, 70), st.sampled_from((torch.float32, torch.bfloat16)))
 def test_few_rows_by_weights_as_torch_has_them(m: int, k: int, n: int, dtype: torch.dtype) -> None:
     x, w = torch.randn(m, k).to(dtype), torch.randn(n, k + 3).to(dtype)[:, :k]

@@ -36,6 +36,7 @@ from tests.unit.scheduling import specs
 from tests.unit.scheduling.families.product.test_contraction import operand, result
 from tests.unit.scheduling.families.product.test_packed import over_panels, packed
 from tests.unit.scheduling.problems import AMX, AVX512, contraction_problem
+from tests.whole import examples
 
 HAS_UNIT = detect().has_amx_bf16 and detect().has_amx_int8
 needs_unit = pytest.mark.skipif(not HAS_UNIT, reason=f"no matrix unit: {amx_refusal() or 'this CPU has none'}")
@@ -82,7 +83,7 @@ def checked(module: ModuleOp, arguments: Sequence[torch.Tensor], seed: int) -> t
     return out
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(4, 8))
 @given(
     st.integers(1, 70),
     st.integers(1, 70),
@@ -102,7 +103,7 @@ def test_any_schedule_multiplies(m: int, n: int, k: int, a_axes: str, b_axes: st
     assert_close(out, left @ right + bias.double(), k)
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(3, 6))
 @given(
     st.integers(1, 70),
     st.integers(1, 70),
@@ -123,7 +124,7 @@ def test_any_schedule_leaves_weights_in_place(m: int, n: int, k: int, a_axes: st
     assert_close(out, left @ b.double().mT + bias.double(), k)
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(3, 6))
 @given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 1100), st.sampled_from((16, 32)), SEEDS)
 def test_any_schedule_reads_panels(m: int, n: int, k: int, width: int, seed: int) -> None:
     panels = Panels(width, 2, 16)
@@ -134,7 +135,7 @@ def test_any_schedule_reads_panels(m: int, n: int, k: int, width: int, seed: int
     assert_close(out, (a.double() @ b.double()).relu(), k)
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(3, 6))
 @given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 700), SEEDS)
 def test_products_of_bytes_are_exact(m: int, n: int, k: int, seed: int) -> None:
     panels = Panels(32, 4, 16)

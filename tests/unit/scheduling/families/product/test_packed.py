@@ -20,6 +20,7 @@ from tessera.scheduling.lowering.spec import ContractionSpec, Panels
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.families.product.test_contraction import SMALL, operand, result
 from tests.unit.scheduling.problems import AVX512, contraction_problem
+from tests.whole import examples
 
 EXTENTS = st.integers(1, 40)
 
@@ -42,7 +43,7 @@ def packed(b: torch.Tensor, panels: Panels) -> torch.Tensor:
     return made
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20, 40))
 @given(EXTENTS, EXTENTS, EXTENTS, st.sampled_from((fp32, bf16, fp16, fp64)), st.booleans(), st.integers(0, 1 << 20))
 def test_any_schedule_reads_panels(m: int, n: int, k: int, dtype: DType, batched: bool, seed: int) -> None:
     extents = {"m": m, "n": n, "k": k}

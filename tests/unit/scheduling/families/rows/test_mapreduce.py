@@ -22,6 +22,7 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import MapReduceSpec
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX2, AVX512, map_reduce_problem
+from tests.whole import examples
 
 ROWS, COLUMNS = st.integers(1, 6), st.integers(1, 90)
 SEEDS = st.integers(0, 1 << 20)
@@ -44,7 +45,7 @@ def matrix(rows: int, columns: int, dtype: DType = fp32, seed: int = 0) -> torch
     return values.to(dtype.torch)[:, :columns]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7, 15))
 @given(ROWS, COLUMNS, st.sampled_from((fp32, bf16, fp64)), SEEDS)
 def test_softmax(rows: int, columns: int, dtype: DType, seed: int) -> None:
     x, out = matrix(rows, columns, dtype), torch.empty(rows, columns, dtype=dtype.torch)
@@ -52,7 +53,7 @@ def test_softmax(rows: int, columns: int, dtype: DType, seed: int) -> None:
     specs.close(out, x.double().softmax(-1))
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7, 15))
 @given(ROWS, COLUMNS, st.sampled_from((fp32, bf16)), SEEDS)
 def test_layer_norm(rows: int, columns: int, dtype: DType, seed: int) -> None:
     x, out = matrix(rows, columns, dtype), torch.empty(rows, columns, dtype=dtype.torch)
@@ -74,7 +75,7 @@ REDUCTIONS: dict[str, Callable[..., torch.Tensor]] = {
 
 @pytest.mark.parametrize("kind", REDUCTIONS)
 @pytest.mark.parametrize("by_rows", [True, False])
-@settings(max_examples=15)
+@settings(max_examples=examples(7, 15))
 @given(ROWS, COLUMNS, SEEDS)
 def test_reductions(kind: str, by_rows: bool, rows: int, columns: int, seed: int) -> None:
     spec = specs.reduction(kind, fp32, by_rows)
@@ -105,7 +106,7 @@ def test_one_nan_is_the_result(kind: str, by_rows: bool) -> None:
     assert out.isnan().nonzero().tolist() == [[2 if by_rows else 30]]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7, 15))
 @given(ROWS, COLUMNS, SEEDS)
 def test_maps_of_matrices_vectors_and_numbers(rows: int, columns: int, seed: int) -> None:
     x, y, out = matrix(rows, columns), matrix(1, columns, seed=1)[0], torch.empty(rows, columns)

@@ -21,9 +21,10 @@ from tessera.scheduling.families.rows.transposed import transposed_axis
 from tessera.scheduling.model.machine import machine
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX2, AVX512, map_reduce_problem
+from tests.whole import examples
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(12, 25))
 @given(st.integers(1, 40), st.integers(1, 40), st.sampled_from((fp32, bf16, fp64, int32)), st.integers(0, 1 << 20))
 def test_every_legal_schedule_adds_a_transposed_matrix(rows: int, columns: int, dtype: DType, seed: int) -> None:
     spec = specs.add_transposed(dtype)
@@ -39,7 +40,7 @@ def test_every_legal_schedule_adds_a_transposed_matrix(rows: int, columns: int, 
     assert torch.equal(out, x + y)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(5, 10))
 @given(st.integers(1, 20), st.integers(1, 3), st.integers(1, 20), st.sampled_from(("outer", "lanes")))
 def test_other_axes_lie_around_the_blocks(rows: int, batch: int, columns: int, parallel: str) -> None:
     spec = specs.add_transposed(fp32, ("o0", "o1"))

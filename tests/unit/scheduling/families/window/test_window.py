@@ -24,7 +24,8 @@ from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import Argument, Geometry, Output, WindowSpec
 from tests.unit.scheduling import specs
-from tests.unit.scheduling.problems import AVX2, AVX512
+from tests.unit.scheduling.problems import AVX2, AVX512, ZEN4_CORE
+from tests.whole import examples
 
 LANES = 4
 """Elements of a vector, so that small images have several."""
@@ -105,7 +106,7 @@ def check(spec: WindowSpec, schedule: Schedule, images: int, height: int, width:
     specs.close(out, expected, 9.0)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(10, 20))
 @given(
     st.sampled_from(("depthwise_conv2d", "max_pool2d", "sum_pool2d")),
     st.sampled_from(("x", "c")),
@@ -224,7 +225,7 @@ def test_channels_last_are_read_in_place_where_windows_lie_inside_and_else_from_
 
 def test_the_model_ranks_both_forms_as_they_were_measured() -> None:
     """Zen 4: 3 x 3 at 112 x 112 in place, everything at 28 x 28 from a ring."""
-    zen4 = dataclasses.replace(AVX512, arch="znver4")
+    zen4 = dataclasses.replace(AVX512, core=ZEN4_CORE)
     model = RooflineModel(None, zen4)
     for side, channels, direct in ((112, 256, True), (28, 512, False)):
         posed = problem("c", side, side, channels, workers=1, target=zen4)

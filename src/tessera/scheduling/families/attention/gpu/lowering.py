@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, SSAValue
 
 from tessera.dtypes import DType, bf16, bool_
-from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax, State, additive
+from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax, State, additive, scored
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
@@ -62,8 +62,9 @@ class _AttentionLowering(Grid):
         queries, self.keys = self.extent("q"), self.extent("k")
         with self.over({**dict.fromkeys(spec.batch, 1), "q": self.bm}) as at:
             self.at = {**at, "q": self._longest_first(at["q"], queries) if spec.causal else at["q"]}
-            factor = softmax.scale_factor(self._write(spec.scale, {"q": self.bm, "": 1}, {}))
-            if not self._adds_mask:
+            scale = self._write(spec.scale, {"q": self.bm, "": 1}, {})
+            factor = softmax.scale_factor(scale, spec.scoring is not None)
+            if not self._scales_scores:
                 softmax.factor = factor
             self.factor = factor
             factor.name_hint = "factor"
@@ -86,15 +87,22 @@ class _AttentionLowering(Grid):
     def _adds_mask(self) -> bool:
         return self.spec.mask is not None and self.spec.mask.dtype is not bool_
 
+    @property
+    def _scales_scores(self) -> bool:
+        return self._adds_mask or self.spec.scoring is not None
+
     # -- access ---------------------------------------------------------------------------------------------------
 
     def _write(
         self, value: Value, sizes: Mapping[str, int], at: Mapping[str, SSAValue], inside: Sequence[str] = ()
     ) -> SSAValue:
         """The tile of an expression over axes of the given sizes, of which a tile fits along those `inside`."""
+        return self._writer(sizes, at, inside).write(value, tuple(sizes.values()))
+
+    def _writer(self, sizes: Mapping[str, int], at: Mapping[str, SSAValue], inside: Sequence[str]) -> TileWriter:
         writer = TileWriter(self.builder, self.arguments, dict(sizes), Scope(frozenset(), 0))
         writer.enter({**self.at, **at}, {axis: axis in inside for axis in sizes})
-        return writer.write(value, tuple(sizes.values()))
+        return writer
 
     def _operand(
         self, value: Value, sizes: Mapping[str, int], at: Mapping[str, SSAValue], inside: Sequence[str] = ()
@@ -139,13 +147,14 @@ class _AttentionLowering(Grid):
         keys = self._operand(self.spec.k, {"d": self.head, "k": self.bn}, {"k": key, "d": builder.index(0)}, inside)
         zero = builder.splat(0.0, self.dtype, shape)
         scores = builder.mma(self.q, keys, zero, self.bm, self.bn, self.head, self.element)
+        mask = None
         if self.spec.mask is not None:
             mask = self._write(self.spec.mask, {"q": self.bm, "k": self.bn}, {"k": key}, inside)
-            if self._adds_mask:
-                scores = builder.append(arith.MulfOp(scores, softmax.spread(self.factor, scores)))
-                scores = additive(builder, scores, mask, self.dtype)
-            else:
-                scores = softmax.hide(scores, mask)
+        if self._scales_scores:
+            scores = builder.append(arith.MulfOp(scores, softmax.spread(self.factor, scores)))
+        scores = scored(self._writer({"q": self.bm, "k": self.bn}, {"k": key}, inside), self.spec, scores)
+        if mask is not None:
+            scores = additive(builder, scores, mask, self.dtype) if self._adds_mask else softmax.hide(scores, mask)
         if at_edge and self.spec.causal:  # no query of the result sees past the last key
             return softmax.hide(scores, softmax.below_diagonal(self.at["q"], key, self.range.shift, shape))
         return softmax.hide(scores, builder.mask(key, self.keys, shape, 1)) if at_edge else scores

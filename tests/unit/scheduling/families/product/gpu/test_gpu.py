@@ -20,6 +20,7 @@ from tessera.scheduling.families.product.gpu.lowering import lower_contraction_g
 from tessera.scheduling.families.rows.gpu.lowering import LONGEST_ROW, lower_map_reduce_gpu, map_reduce_gpu_schedule
 from tessera.scheduling.language.schedule import Schedule
 from tests.unit.scheduling import specs
+from tests.whole import examples
 
 EXTENTS = st.integers(1, 90)
 SEEDS = st.integers(0, 1 << 20)
@@ -39,7 +40,7 @@ def product(m: int, n: int, k: int, dtype: DType = fp32) -> tuple[torch.Tensor, 
     return a, b, torch.full((m, n), float("nan"), dtype=dtype.torch)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7, 15))
 @given(EXTENTS, EXTENTS, EXTENTS, TILES, SEEDS)
 def test_products_with_epilogues(m: int, n: int, k: int, shape: tuple[int, ...], seed: int) -> None:
     a, b, out = product(m, n, k)
@@ -49,7 +50,7 @@ def test_products_with_epilogues(m: int, n: int, k: int, shape: tuple[int, ...],
     specs.close(out, torch.nn.functional.gelu(a.double() @ b.double() + bias.double()), k**0.5)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7, 15))
 @given(EXTENTS, EXTENTS, EXTENTS, TILES, SEEDS)
 def test_prologues_of_both_operands_count_nothing_beyond_k(
     m: int, n: int, k: int, shape: tuple[int, ...], seed: int
@@ -61,7 +62,7 @@ def test_prologues_of_both_operands_count_nothing_beyond_k(
     specs.close(out, a.double().exp() @ b.double(), 8 * k**0.5)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(10, 20))
 @given(EXTENTS, EXTENTS, EXTENTS, st.sampled_from((bf16, fp16, fp64)), SEEDS)
 def test_products_of_other_dtypes(m: int, n: int, k: int, dtype: DType, seed: int) -> None:
     a, b, out = product(m, n, k, dtype)
@@ -107,7 +108,7 @@ def test_16_bit_operands_are_multiplied_as_they_are() -> None:
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7, 15))
 @given(st.integers(1, 9), st.integers(1, 200), st.booleans(), st.sampled_from((fp32, bf16)), SEEDS)
 def test_softmax_whole_and_in_a_loop(rows: int, columns: int, whole: bool, dtype: DType, seed: int) -> None:
     spec = specs.rows("softmax", dtype)

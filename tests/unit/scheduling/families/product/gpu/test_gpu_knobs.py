@@ -24,6 +24,7 @@ from tessera.ir.verification import verify
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tests.unit.scheduling import specs
+from tests.whole import examples
 
 PLAIN = Schedule(tile=(16, 64, 16), warps=4, pipeline_depth=3)
 KNOBS: Mapping[str, dict[str, KnobValue]] = {
@@ -41,7 +42,7 @@ KNOBS: Mapping[str, dict[str, KnobValue]] = {
 
 
 @pytest.mark.parametrize("name", KNOBS)
-@settings(max_examples=6)
+@settings(max_examples=examples(3, 6))
 @given(st.integers(1, 70), st.integers(1, 150), st.integers(1, 50), st.integers(0, 1 << 20))
 def test_knobs_do_not_change_what_is_computed(name: str, m: int, n: int, k: int, seed: int) -> None:
     a, b, bias = torch.randn(m, k), torch.randn(k, n), torch.randn(n)

@@ -21,6 +21,7 @@ from tessera.scheduling.families.rows.gpu.problem import map_reduce_gpu_problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import MapReduceSpec
 from tests.unit.scheduling import specs
+from tests.whole import examples
 
 CHUNK = 64
 REFERENCES: dict[str, Any] = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
@@ -46,7 +47,7 @@ def run(spec: MapReduceSpec, x: torch.Tensor, out: torch.Tensor, by_rows: bool, 
     run_kernel(second, [partial, *inputs, out], partition=random.Random(seed))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15, 30), deadline=None)
 @given(
     st.integers(1, 5),
     st.integers(1, 300),

@@ -26,6 +26,7 @@ from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.scheduling.lowering.spec import MapReduceSpec
 from tessera.scheduling.model.gpu_resources import size_step
 from tests.unit.scheduling import specs
+from tests.whole import examples
 
 SEEDS = st.integers(0, 1 << 20)
 ROWS = st.integers(1, 40)
@@ -45,7 +46,7 @@ def poisoned(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 # -- right under every schedule ---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(7, 15), deadline=None)
 @given(ROWS, COLUMNS, st.sampled_from((1, 2, 4, 16)), st.sampled_from((fp32, bf16)), SEEDS)
 def test_several_rows_of_a_program(rows: int, columns: int, height: int, dtype: DType, seed: int) -> None:
     spec = specs.rows("softmax", dtype)
@@ -65,7 +66,7 @@ def test_rows_of_a_batch_and_parameters_along_them() -> None:
     specs.close(out, expected, 8.0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10, 20), deadline=None)
 @given(
     st.integers(1, 60),
     COLUMNS,
@@ -93,7 +94,7 @@ def test_nan_and_infinity_pass_through_columns(height: int) -> None:
     specs.close(out, torch.amax(x.double(), 0))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(7, 15), deadline=None)
 @given(ROWS, COLUMNS, st.sampled_from(((1, 64), (4, 32), (16, 32))), SEEDS)
 def test_maps_in_tiles(rows: int, columns: int, shape: tuple[int, int], seed: int) -> None:
     spec = specs.add_scaled(fp32)

@@ -1,0 +1,99 @@
+"""Mixtures of experts beside a loop over tokens in torch, and on meshes beside one process, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tessera import dist, graph, op
+from tessera.errors import ArgumentError, MeshError, ShapeMismatchError, TesseraError
+from tests.mesh.mixtures import EXPERTS, WIDTH, by_loop, fault_of, mixture, nested_fault_of, numbers
+from tests.mesh.references import by_references
+
+
+@pytest.mark.parametrize("capacity", [None, 1.0, 0.25])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_a_mixture_is_the_loop_over_tokens(capacity: float | None, groups: int) -> None:
+    x, router, up, down = numbers()
+    with by_references():
+        made = mixture(*map(op.tensor, (x, router, up, down)), capacity=capacity, groups=groups).torch()
+    wanted = by_loop(x, router, up, down, capacity, groups)
+    assert torch.equal(made, wanted)
+    if capacity == 0.25:
+        assert (wanted == 0).all(1).any(), "some tokens find no place"
+
+
+def test_weights_are_the_softmax_of_the_chosen_scores() -> None:
+    x, router, up, _ = (value / 4 for value in numbers())
+    made = op.moe(x.reshape(2, 12, WIDTH), router, up, capacity=None).torch()
+    scores, chosen = (x @ router).topk(2)
+    each = torch.einsum("td,edf->tef", x, up).gather(1, chosen[..., None].expand(-1, -1, up.shape[-1]))
+    torch.testing.assert_close(made.reshape(24, -1), (each * scores.softmax(-1)[..., None]).sum(1))
+
+
+@pytest.mark.parametrize(
+    ("grid", "split", "capacity"),
+    [
+        ({"ep": 2}, ("ep",), None),
+        ({"ep": 4}, ("ep",), 0.5),
+        ({"dp": 2, "ep": 2}, ("dp", "ep"), 0.5),
+        ({"dp": 2, "ep": 2}, ("ep", "dp"), None),
+        ({"ep": 2, "tp": 2}, ("ep",), 0.5),
+        ({"ep": 3, "tp": 2}, ("tp", "ep"), 0.5),  # more experts on some devices than on others
+        ({"ep": 4}, (), 0.5),
+    ],
+)
+def test_a_mesh_gives_the_bits_of_one_process(
+    grid: dict[str, int], split: tuple[str, ...], capacity: float | None
+) -> None:
+    mesh = dist.Mesh(list(grid), shape=tuple(grid.values()), backend="emulated")
+    with by_references():
+        assert fault_of(mesh, split, capacity) is None
+
+
+@pytest.mark.parametrize("capacity", [None, 0.75])
+def test_experts_that_are_mixtures_give_the_bits_of_one_process(capacity: float | None) -> None:
+    with by_references():
+        assert nested_fault_of(dist.Mesh(["ep", "tp"], shape=(2, 2), backend="emulated"), capacity) is None
+
+
+def test_rows_go_to_their_experts_and_back_by_an_exchange_each() -> None:
+    mesh = dist.Mesh(["dp", "ep"], devices=range(8), shape=(2, 4))
+    x = dist.tensor((64, 16), dist.ShardSpec((0,), (("dp", "ep"),)), mesh)
+    router, experts = dist.tensor((16, 8), None, mesh), dist.tensor((8, 16, 16), dist.ShardSpec((0,), ("ep",)), mesh)
+    made = op.moe(x, router, experts, capacity=1.0)
+    (program,) = graph.explain(made).meshes
+    assert [move.step for move in program.moves] == ["AllToAll[ep]", "AllToAll[ep]"]
+    assert not any(move.implicit for move in program.moves)
+    # 8 tokens of each device, 2 experts of each, 8 experts: 2 places of each expert, of 16 numbers.
+    assert program.bytes == 2 * (3 / 4) * (8 * 2 * 16 * 4)
+    assert made.layout is x.layout
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"top_k": EXPERTS + 1}, ArgumentError),
+        ({"capacity": 0.0}, ArgumentError),
+        ({"groups": 5}, ArgumentError),
+        ({"weighting": "sum"}, ArgumentError),
+        ({"batch": 1}, ShapeMismatchError),
+        ({"router": torch.ones(WIDTH + 1, EXPERTS)}, ShapeMismatchError),
+        ({"router": lambda tokens: tokens.sum()}, ShapeMismatchError),
+        ({"experts": lambda rows: rows[:1]}, ShapeMismatchError),
+    ],
+)
+def test_what_does_not_fit_is_refused(options: dict[str, Any], error: type[TesseraError]) -> None:
+    x, router, up, _ = numbers()
+    with pytest.raises(error):
+        op.moe(x, **{"router": router, "experts": up, **options})
+
+
+def test_an_axis_that_the_mesh_has_not_is_refused() -> None:
+    mesh = dist.Mesh(["tp"], shape=(2,), backend="emulated")
+    x, router, up, _ = (dist.distribute(whole, None, mesh) for whole in numbers())
+    with pytest.raises(MeshError, match="axis='ep'"):
+        op.moe(x, router, up)
+    assert op.moe(x, router, up, axis=None).shape == (24, 6)
