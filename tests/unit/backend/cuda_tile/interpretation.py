@@ -126,7 +126,7 @@ class _Block:
         for at in range(int(lower), int(upper), int(step)):
             self.frame.update(zip(body.arguments, [torch.tensor(at), *carried], strict=True))
             carried = self.run(body)
-        return carried
+        return list(carried)
 
     def _if(self, op: Operation, given: list[Any]) -> Sequence[Any]:
         return self.run(op.blocks[0 if bool(given[0]) else 1])
@@ -192,7 +192,7 @@ class _Block:
         return [View(base, _filled(kind.shape, sizes), _filled(kind.strides, steps))]
 
     def _make_partition_view(self, op: Operation, given: list[Any]) -> Sequence[Any]:
-        return given
+        return list(given)
 
     def _part(self, kind: PartitionView, view: View, index: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Where the elements of a tile of a view lie, and which of them are inside."""
