@@ -9,11 +9,11 @@ import torch
 
 from tessera import graph, op
 from tessera.compiler.bind.arrays import Call
-from tessera.compiler.bind.launches import ChosenSchedule
 from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sources import ChosenSchedule
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 
