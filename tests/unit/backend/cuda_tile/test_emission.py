@@ -17,10 +17,11 @@ from tessera.backend.cuda_tile.program.text import text_of
 from tessera.errors import CompileError
 from tessera.ir.parsing import parse
 from tessera.ops import oracle
+from tessera.scheduling.language.schedule import KnobValue
 from tessera.target import gpu
 from tests.unit.backend.cuda_tile.device import Interpreted, interpreting
 
-PRODUCT = {"tile": (32, 32, 16), "warps": 4}
+PRODUCT: dict[str, KnobValue] = {"tile": (32, 32, 16), "warps": 4}
 
 
 @pytest.fixture(scope="module")
