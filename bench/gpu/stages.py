@@ -109,7 +109,7 @@ def run(step: Step, limit_s: float) -> Outcome:
         )
         text, result = done.stdout, _result(done.returncode, done.stdout)
     except subprocess.TimeoutExpired as late:
-        text = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+        text = (late.stdout or b"").decode(errors="replace")  # bytes also where text was asked for
         result = f"not done within {limit_s:.0f} s"
     print(text, end="", flush=True)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -13,6 +13,7 @@ from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sources import ChosenSchedule
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 
@@ -40,14 +41,15 @@ def test_tiles_of_a_product_fill_the_call_that_events_time() -> None:
     assert 20 < row.occupancy_pct <= 100
 
 
-def walking(compiler: DeviceCompiler, call: Call, problem: Problem) -> Schedule:
-    return compiler.default_schedule(compiler.subject(call), problem).replace(grid="persistent")
+def walking(compiler: DeviceCompiler, call: Call, problem: Problem) -> ChosenSchedule:
+    schedule = compiler.default_schedule(compiler.subject(call), problem).replace(grid="persistent")
+    return ChosenSchedule(schedule, "given")
 
 
 @pytest.fixture
 def persistent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     compiler = compilers.gpu_compiler("cuda:0")
-    monkeypatch.setattr(compiler, "source", walking)
+    monkeypatch.setattr(compiler, "tuned", walking)
     compiler.forget_schedules()
     yield
     compiler.forget_schedules()

@@ -6,17 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import torch
 
-from tessera.backend.cuda_tile.compilation import assembler
+from tessera.backend.registry import gpu_backend
 from tessera.errors import UnsupportedTargetError
 from tessera.system.distribution import installing
 from tessera.target import Target, detect_gpu
 from tessera.target.stored_ceilings import driver_version, stored_ceilings
 
 State = Literal["ok", "absent", "broken"]
+
+_OLDEST_TILE_DRIVER: Final = 580
+"""The first driver that launches kernels of CUDA Tile ("CUDA 13.1 Release Notes")."""
 
 
 @dataclass(frozen=True)
@@ -72,17 +75,16 @@ def _toolchain() -> Diagnosis:
 
 def cuda_tile(driver: str) -> Diagnosis:
     """Whether kernels of the backend "cuda_tile" are compiled here, and launched by a driver of this version."""
-    oldest = assembler.OLDEST_DRIVER[0]
     try:
-        found = assembler.version()
+        found = gpu_backend(name="cuda_tile").version()
     except UnsupportedTargetError as error:
         return Diagnosis("CUDA Tile", "absent", error.message, error.hints[0])
-    if driver and int(driver.partition(".")[0]) < oldest:
+    if driver and int(driver.partition(".")[0]) < _OLDEST_TILE_DRIVER:
         return Diagnosis(
             "CUDA Tile",
             "absent",
             f"{found}; driver {driver} launches none of its kernels",
-            f"a driver r{oldest} or newer",
+            f"a driver r{_OLDEST_TILE_DRIVER} or newer",
         )
     return Diagnosis("CUDA Tile", "ok", f"{found}, for the backend 'cuda_tile'")
 

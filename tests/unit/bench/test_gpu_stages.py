@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,8 @@ def test_a_step_that_fails_dies_or_hangs_keeps_no_other_from_being_run(
 
 def test_every_test_of_gpus_is_a_step_and_every_step_is_there(tmp_path: Path) -> None:
     assert sorted((*_TESTS, *_COUNTERS)) == sorted(path.stem for path in (ROOT / "tests" / "gpu").glob("test_*.py"))
+    for name in (*_TESTS, *_COUNTERS):
+        assert hasattr(importlib.import_module(f"tests.gpu.{name}"), "pytestmark")  # what it imports is still there
     steps = [step for stage in STAGES.values() for step in stage(tmp_path)]
     assert len({step.name for step in steps}) == len(steps)
     for step in steps:

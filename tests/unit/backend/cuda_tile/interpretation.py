@@ -1,7 +1,7 @@
 """Interprets programs of CUDA Tile IR on torch tensors, as "Tile IR", 8. Operations says what each does.
 
-What a program must not rely on is made to show: reads outside of a view without padding are NaN, an access outside of
-a buffer's memory is an error, and so is an assumption that does not hold.
+What a program must not rely on is made to show: reads outside of a view without padding are NaN; an access outside of
+a buffer's memory is an error, and so are a tile that lies outside of a view and an assumption that does not hold.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class _Block:
         for at in range(int(lower), int(upper), int(step)):
             self.frame.update(zip(body.arguments, [torch.tensor(at), *carried], strict=True))
             carried = self.run(body)
-        return carried
+        return list(carried)
 
     def _if(self, op: Operation, given: list[Any]) -> Sequence[Any]:
         return self.run(op.blocks[0 if bool(given[0]) else 1])
@@ -192,13 +192,14 @@ class _Block:
         return [View(base, _filled(kind.shape, sizes), _filled(kind.strides, steps))]
 
     def _make_partition_view(self, op: Operation, given: list[Any]) -> Sequence[Any]:
-        return given
+        return list(given)
 
     def _part(self, kind: PartitionView, view: View, index: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Where the elements of a tile of a view lie, and which of them are inside."""
         at, inside = torch.tensor(int(view.base.at)), torch.tensor(True)
         for dim, (size, extent, stride) in enumerate(zip(kind.tile, view.shape, view.strides, strict=True)):
             shape = [size if axis == dim else 1 for axis in range(len(kind.tile))]
+            assert 0 <= int(index[dim]) * size < extent, "a tile that lies outside of a view"
             lanes = (int(index[dim]) * size + torch.arange(size)).reshape(shape)
             at, inside = at + lanes * stride, inside & (lanes >= 0) & (lanes < extent)
         return at.broadcast_to(kind.tile), inside.broadcast_to(kind.tile)

@@ -17,10 +17,11 @@ from tessera.backend.cuda_tile.program.text import text_of
 from tessera.errors import CompileError
 from tessera.ir.parsing import parse
 from tessera.ops import oracle
+from tessera.scheduling.language.schedule import KnobValue
 from tessera.target import gpu
 from tests.unit.backend.cuda_tile.device import Interpreted, interpreting
 
-PRODUCT = {"tile": (32, 32, 16), "warps": 4}
+PRODUCT: dict[str, KnobValue] = {"tile": (32, 32, 16), "warps": 4}
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +88,12 @@ COPY = """
 "tessera.tile.kernel"() ({{
 ^bb0(%x: memref<?x?xf32, strided<[?, 1]>>, %y: memref<?x?xf32, strided<[?, 1]>>):
   %zero = arith.constant 0 : index
-  %offset = arith.constant {offset} : index
+  %offset = arith.constant 16 : index
   %rows = "memref.dim"(%x, %zero) : (memref<?x?xf32, strided<[?, 1]>>, index) -> index
   "tessera.tile.parallel"(%rows) ({{
   ^bb1(%lower: index, %upper: index):
-    %at = arith.addi %lower, %offset : index
-    %a = "tessera.tile.load"(%x, %at, %zero) {{dims = array<i64: 0, 1>, in_bounds = array<i1: 0, 0>,
+    %further = arith.addi %lower, %offset : index
+    %a = "tessera.tile.load"({buffer}, {at}, %zero) {{dims = array<i64: 0, 1>, in_bounds = array<i1: 0, {promised}>,
       fill = {fill} : f32}} : (memref<?x?xf32, strided<[?, 1]>>, index, index) -> vector<8x16xf32>
     "tessera.tile.store"(%a, %y, %lower, %zero) {{dims = array<i64: 0, 1>, in_bounds = array<i1: 0, 0>}}
       : (vector<8x16xf32>, memref<?x?xf32, strided<[?, 1]>>, index, index) -> ()
@@ -102,24 +103,35 @@ COPY = """
 """
 
 
+def copied(at: str = "%lower", fill: str = "0.0", promised: int = 1, buffer: str = "%x") -> str:
+    """Tile IR that copies tiles of 8 rows and 16 columns."""
+    return COPY.format(at=at, fill=fill, promised=promised, buffer=buffer)
+
+
 @pytest.mark.parametrize(
-    ("offset", "fill", "load"),
-    [(0, "0.0", "load_view_tko"), (16, "0.0", "load_view_tko"), (3, "0.0", "load_ptr_tko"), (0, "2.5", "load_ptr_tko")],
+    ("at", "fill", "promised", "load"),
+    [
+        ("%lower", "0.0", 1, "load_view_tko"),
+        ("%lower", "2.5", 0, "load_ptr_tko"),  # views pad with zero and infinities
+        ("%further", "0.0", 1, "load_ptr_tko"),  # a tile further on may lie outside altogether
+        ("%lower", "0.0", 0, "load_ptr_tko"),  # so do the first columns of a buffer that has none
+    ],
 )
-def test_tiles_that_begin_at_multiples_of_their_extents_are_parts_of_views(offset: int, fill: str, load: str) -> None:
-    text = text_of(emit(parse(COPY.format(offset=offset, fill=fill)), gpu("h100")).program)
+def test_tiles_that_begin_inside_and_at_multiples_of_their_extents_are_parts_of_views(
+    at: str, fill: str, promised: int, load: str
+) -> None:
+    text = text_of(emit(parse(copied(at, fill, promised)), gpu("h100")).program)
     assert load in text
-    assert "store_view_tko" in text
+    assert "store_ptr_tko" in text
 
 
 def test_a_kernel_that_reads_what_it_writes_is_refused() -> None:
-    text = COPY.format(offset=0, fill="0.0").replace('load"(%x', 'load"(%y')
     with pytest.raises(CompileError, match="reads what it writes"):
-        emit(parse(text), gpu("h100"))
+        emit(parse(copied(buffer="%y")), gpu("h100"))
 
 
 def test_the_binary_format_begins_as_it_should_and_is_the_same_each_time() -> None:
-    module = parse(COPY.format(offset=0, fill="0.0"))
+    module = parse(copied())
     first, second = (encode(emit(module, gpu("h100")).program) for _ in range(2))
     assert first == second
     assert first[:12] == b"\x7fTileIR\x00\x0d\x03\x00\x00"

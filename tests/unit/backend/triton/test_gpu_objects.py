@@ -78,7 +78,7 @@ def test_the_image_is_a_cubin_whose_symbol_table_has_the_entry() -> None:
 
 def test_an_object_says_what_a_launch_takes() -> None:
     kernel = made()
-    assert (kernel.arch, kernel.threads, kernel.triton[:3]) == ("sm_90", 128, "3.6")
+    assert (kernel.arch, kernel.threads, kernel.compiler[:10]) == ("sm_90", 128, "Triton 3.6")
     assert 0 < kernel.shared_bytes <= 232_448
     assert kernel.registers > 0
     assert kernel.spill_bytes == 0

@@ -20,8 +20,6 @@ ARCHITECTURES: Final = (
     *("sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"),
 )
 """What tileiras 13.4 compiles for."""
-OLDEST_DRIVER: Final = (580, 0)
-"""The first driver that launches its kernels ("CUDA 13.1 Release Notes", CUDA Tile)."""
 LIMIT_S: Final = 600.0
 """Seconds after which a compilation is given up."""
 

@@ -1,4 +1,4 @@
-"""Which indices of a kernel are multiples of a number, as far as their making shows."""
+"""What is sure of the indices of a kernel: which are multiples of a number, not negative, or inside of a buffer."""
 
 from __future__ import annotations
 
@@ -48,4 +48,35 @@ def is_natural(value: SSAValue) -> bool:
         return all(is_natural(operand) for operand in owner.operands)
     if isinstance(owner, arith.MaxSIOp):
         return any(is_natural(operand) for operand in owner.operands)
+    return isinstance(owner, memref.DimOp)
+
+
+def begins_inside(value: SSAValue, multiplies: bool) -> bool:
+    """Whether a tile that begins at an index has elements inside of any buffer that is walked along that axis.
+
+    An index that counts up to an extent is below it: buffers of one launch that share an axis have its extent. A tile
+    at 0 lies outside of a buffer without elements along the axis; of kernels that multiply (`multiplies`) such an axis
+    is one of the result too, which then has no elements, and nothing is launched.
+    """
+    if isinstance(value, BlockArgument):
+        parent = value.block.parent_op()
+        if isinstance(parent, tile.ForOp) and value.index == 0:
+            return _is_extent(parent.upper)
+        return (
+            isinstance(parent, tile.ParallelOp)
+            and value.index % 2 == 0
+            and _is_extent(parent.extents[value.index // 2])
+        )
+    owner = value.owner
+    return multiplies and isinstance(owner, arith.ConstantOp) and is_multiple(value, 1 << 62)
+
+
+def _is_extent(limit: SSAValue) -> bool:
+    """Whether a bound is at most an extent of a buffer."""
+    if isinstance(limit, BlockArgument):
+        parent = limit.block.parent_op()
+        return isinstance(parent, tile.ParallelOp) and _is_extent(parent.extents[limit.index // 2])
+    owner = limit.owner
+    if isinstance(owner, arith.MinSIOp):
+        return any(_is_extent(operand) for operand in owner.operands)
     return isinstance(owner, memref.DimOp)

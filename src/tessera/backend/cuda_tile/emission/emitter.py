@@ -60,10 +60,10 @@ def element_of(kind: Attribute) -> Element:
     element = getattr(kind, "element_type", kind)
     if isinstance(element, IndexType):
         return I64
-    name = DTYPE_NAMES.get(element)
-    if name not in _ELEMENTS:
+    found = _ELEMENTS.get(DTYPE_NAMES.get(element, ""))
+    if found is None:
         raise CompileError(f"CUDA Tile IR has no elements of {element}")
-    return _ELEMENTS[name]
+    return found
 
 
 def shape_of(kind: Attribute) -> tuple[int, ...]:

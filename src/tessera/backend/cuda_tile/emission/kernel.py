@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import MemRefType, ModuleOp, NoneAttr, StridedLayoutAttr
@@ -15,7 +15,7 @@ from tessera.backend.cuda_tile.emission.memory import Buffer, Buffers, pointer_o
 from tessera.backend.cuda_tile.emission.tiles import TILES
 from tessera.backend.cuda_tile.program.program import Program, Value
 from tessera.backend.cuda_tile.program.types import I32, I64, Element, Tile
-from tessera.backend.gpu_objects import GpuParameter
+from tessera.backend.gpu_objects import GpuParameter, Role
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
 from tessera.ir.tile.divisors import divisors_of
@@ -99,7 +99,7 @@ def _type(argument: BlockArgument, parameter: GpuParameter) -> Tile:
     return Tile(I64) if parameter.role == "stride" else Tile(element_of(argument.type))
 
 
-def _assumed(e: Emitter, value: Value, divisor: int, role: str) -> Value:
+def _assumed(e: Emitter, value: Value, divisor: int, role: Role) -> Value:
     """A parameter with what the kernel relies on of it. The copy engine is chosen only where sizes and strides are
     known to fit into its descriptors.
     """
@@ -112,11 +112,13 @@ def _assumed(e: Emitter, value: Value, divisor: int, role: str) -> Value:
     return value
 
 
-def _buffer(e: Emitter, argument: BlockArgument, kind: MemRefType, known: dict[tuple[int, str, int], Value]) -> Buffer:
+def _buffer(
+    e: Emitter, argument: BlockArgument, kind: MemRefType, known: Mapping[tuple[int, Role, int], Value]
+) -> Buffer:
     number, extents = argument.index, [None if each < 0 else each for each in kind.get_shape()]
     strides = static_strides(kind)
 
-    def all_of(role: str, promised: Sequence[int | None]) -> tuple[Value, ...]:
+    def all_of(role: Role, promised: Sequence[int | None]) -> tuple[Value, ...]:
         return tuple(known[number, role, dim] if each is None else e.index(each) for dim, each in enumerate(promised))
 
     return Buffer(

@@ -1,8 +1,9 @@
 """Loads, stores and stages: through views of buffers cut into tiles, or by addresses and masks.
 
-A view needs a tile that begins at a multiple of its extents. The compiler then moves it as the GPU does that best: by
-the copy engine (TMA) where strides and alignment allow. A stage is no memory here: what it would copy is computed where
-a tile of it is loaded.
+A view needs a tile that begins at a multiple of its extents, and inside of the buffer: what a load of one that lies
+outside altogether gives is not defined. The compiler then moves it as the GPU does that best: by the copy engine (TMA)
+where strides and alignment allow. A stage is no memory here: what it would copy is computed where a tile of it is
+loaded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from xdsl.dialects import arith, memref
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Operation, SSAValue
 
-from tessera.backend.cuda_tile.emission.alignment import is_multiple, is_natural
+from tessera.backend.cuda_tile.emission.alignment import begins_inside, is_multiple, is_natural
 from tessera.backend.cuda_tile.emission.emitter import Emitter, Handler, element_of, shape_of
 from tessera.backend.cuda_tile.program.operations import UNSIGNED, WEAK, Predicate
 from tessera.backend.cuda_tile.program.program import Value
@@ -56,6 +57,7 @@ class Buffers:
     def __init__(self, kernel: tile.KernelOp) -> None:
         self.known: dict[SSAValue, Buffer] = {}
         self._views: dict[tuple[SSAValue, tuple[int, ...]], Value] = {}
+        self._multiplies = any(isinstance(op, tile.MmaOp) for op in kernel.walk())
         self._written = {kernel.body.block.args[index] for index in tile.integers(kernel.outputs)}
         loaded = {op.buffer for op in kernel.walk() if isinstance(op, tile.LoadOp)}
         if loaded & self._written:
@@ -82,7 +84,7 @@ class Buffers:
         self.known[argument] = buffer
         for op in kernel.walk():
             if isinstance(op, (tile.LoadOp, tile.StoreOp)) and op.buffer is argument:
-                dims = _viewed(op, buffer)
+                dims = _viewed(op, buffer, self._multiplies)
                 if dims is not None and (argument, dims) not in self._views:
                     self._views[argument, dims] = _view(e, buffer, dims)
 
@@ -105,7 +107,7 @@ class Buffers:
             _load_staged(e, op, op.buffer.owner)
             return
         buffer = self._of(op.buffer)
-        dims = _viewed(op, buffer)
+        dims = _viewed(op, buffer, self._multiplies)
         if dims is not None:
             part, index = self._part(e, op, dims)
             kind = Tile(_stored(buffer.element), part.tile)
@@ -127,7 +129,7 @@ class Buffers:
         buffer, value = self._of(op.buffer), e.get(op.value)
         if buffer.element == I1:
             value = e.build.one("exti", [value], value.tile.of(I8), sign=UNSIGNED)
-        dims = _viewed(op, buffer)
+        dims = _viewed(op, buffer, self._multiplies)
         if dims is not None:
             part, index = self._part(e, op, dims)
             view = e.build.one("make_partition_view", [self._views[op.buffer, dims]], part)
@@ -207,14 +209,17 @@ def _padding(op: tile.LoadOp | tile.StoreOp) -> Padding | None:
     return None
 
 
-def _viewed(op: tile.LoadOp | tile.StoreOp, buffer: Buffer) -> tuple[int, ...] | None:
+def _viewed(op: tile.LoadOp | tile.StoreOp, buffer: Buffer, multiplies: bool) -> tuple[int, ...] | None:
     """The dimensions of the view that an access goes through; None for one by addresses."""
     sizes = _sizes(op)
     dims = tuple(dim for dim, stride in enumerate(buffer.strides) if stride != 0)
     if not dims or any(dim not in dims for dim in sizes) or _padding(op) is None:
         return None
-    if not all(is_multiple(op.indices[dim], size) and is_natural(op.indices[dim]) for dim, size in sizes.items()):
-        return None
+    promised = dict(zip(tile.integers(op.dims), tile.integers(op.in_bounds), strict=True))
+    for dim, size in sizes.items():
+        at = op.indices[dim]
+        if not (is_multiple(at, size) and is_natural(at) and (promised[dim] or begins_inside(at, multiplies))):
+            return None
     return dims
 
 
