@@ -37,7 +37,9 @@ ANCHORED = [
     and record.name not in ("pin", "constrain")  # no operations: a note on one, and what a mesh moves
 ]
 STRICTER = frozenset(
-    "flash_attention scored_attention gemm matmul layer_norm rms_norm concat depthwise_conv2d max_pool2d sum_pool2d".split()
+    (
+        "flash_attention scored_attention gemm matmul layer_norm rms_norm concat depthwise_conv2d max_pool2d sum_pool2d"
+    ).split()
 )
 """References of these take vectors, single images, or broadcast what the operators do not."""
 

@@ -216,7 +216,12 @@ def test_dropout_by_a_seed_stores_no_mask() -> None:
     drop = through(lambda x: torch.dropout(x, 0.3, True) * 2, options={"random": "philox"})
     x = torch.ones(20_000, requires_grad=True)
     saved: list[Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda each: (saved.append(each), each)[1], lambda each: each):
+
+    def save(each: Tensor) -> Tensor:
+        saved.append(each)
+        return each
+
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda each: each):
         y = drop(x)
     torch.autograd.backward(y, torch.ones_like(y))
     assert x.grad is not None

@@ -227,5 +227,5 @@ def _launch(step: KernelStep, case: CallCase, workspaces: Mapping[str, View], co
     call = Call(subject.item, arguments, ShapedArrays(subject.pattern, step.extents, axes, strides))
     if step.schedule is None:
         return Launch(call, compiler.choose_default(subject, call))
-    source: ScheduleSource = "model" if case.choice is None else case.choice.source
-    return Launch(call, Choice(subject, step.schedule, step.workers, source))
+    chosen_by: ScheduleSource = "model" if case.choice is None else case.choice.source
+    return Launch(call, Choice(subject, step.schedule, step.workers, chosen_by))

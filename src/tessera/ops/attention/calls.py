@@ -45,6 +45,7 @@ def flash_attention(
     else:
         raise ArgumentError(f"flash_attention: scale={scale!r}", hints=["a number, or None for 1 / sqrt(head size)"])
     if score_mod is not None or mask_mod is not None:
+        assert isinstance(scale, Node)
         return _scored(q, k, v, scale, causal, mask, score_mod, mask_mod)
     return call("flash_attention", *([q, k, v, scale] if mask is None else [q, k, v, scale, mask]), causal=causal)
 

@@ -96,7 +96,8 @@ define(
 def _ordered(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
     if operands[0].dtype.kind == "complex":
         raise dtype_error(name, operands, "complex numbers have no order")
-    return with_indices(1)(name, operands, attributes)
+    dtypes: list[DType] = with_indices(1)(name, operands, attributes)
+    return dtypes
 
 
 def _each_compared(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:

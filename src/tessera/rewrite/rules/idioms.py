@@ -66,9 +66,10 @@ def recognize_attention(operation: GraphOperation, rewriter: Rewriter) -> SSAVal
     if softmax is None or softmax.attribute("axis") != len(dims_of(softmax.result)) - 1:
         return None
     wanted, scores = dtype(operation.result), softmax.inputs[0]
-    found: Scores | Scored | None = trace_scores(scores)
-    if found is None or any(has_positions(mask.value) for mask in found.masks):
-        found = trace_scoring(scores, wanted) or found
+    plain = trace_scores(scores)
+    found: Scores | Scored | None = plain
+    if plain is None or any(has_positions(mask.value) for mask in plain.masks):
+        found = trace_scoring(scores, wanted) or plain
     if found is None or not _is_plain(found.product):
         return None
     q, k = (_in_dtype(operand, wanted, rewriter) for operand in found.product.inputs)

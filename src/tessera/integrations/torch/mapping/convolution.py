@@ -67,7 +67,7 @@ def _of_image(
 ) -> Tensor:
     """The cotangent of an image of `shape` [N, C, H, W]. That is what a transposed convolution is."""
     if len(shape) != 4:
-        of_image: Any = volumes.transposed(g, weight, tuple(shape), stride, padding, dilation, groups)
+        of_image: Tensor = volumes.transposed(g, weight, tuple(shape), stride, padding, dilation, groups)
         return of_image
     last = tuple(shape[axis] for axis in TO_LAST)
     settings = tuple(stride), _around(padding), tuple(dilation), groups
@@ -86,7 +86,7 @@ def _of_weights(
 ) -> Tensor:
     """The cotangent of weights of `shape`; both images with their channels first."""
     if len(shape) != 4:
-        of_weights: Any = volumes.of_weights(g, image, tuple(shape), stride, padding, dilation, groups)
+        of_weights: Tensor = volumes.of_weights(g, image, tuple(shape), stride, padding, dilation, groups)
         return of_weights
     settings = tuple(stride), _around(padding), tuple(dilation), groups
     first, second = (op.transpose(each, TO_LAST) for each in (g, image))

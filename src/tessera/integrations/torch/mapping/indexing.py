@@ -95,8 +95,8 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
         made: Tensor = call("put", merged, flat, added, what="index_put", axis=first)
         return op.reshape(made, x.shape)
     # The indexed dimensions go first, where sums are put, and back.
-    rank, inner = first + len(flat.shape), len(rest)
-    order = (*range(first, rank), *range(first), *range(rank, rank + inner))
+    rank, kept = first + len(flat.shape), len(rest)
+    order = (*range(first, rank), *range(first), *range(rank, rank + kept))
     sums: Tensor = call(
         "put_sum",
         op.transpose(added, order),
@@ -105,7 +105,7 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
         axis=0,
         extent=math.prod(x.shape[first : first + count]),
     )
-    back = op.transpose(sums, (*range(1, first + 1), 0, *range(first + 1, first + 1 + inner)))
+    back = op.transpose(sums, (*range(1, first + 1), 0, *range(first + 1, first + 1 + kept)))
     return op.add(x, op.reshape(back, x.shape))
 
 

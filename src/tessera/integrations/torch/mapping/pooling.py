@@ -22,6 +22,12 @@ def _sides(sizes: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(sizes) * (count if len(sizes) == 1 else 1)
 
 
+def _pair(sizes: Sequence[int]) -> tuple[int, int]:
+    """The sizes of an image's two sides, of one for both or of each."""
+    height, width = _sides(sizes, 2)
+    return height, width
+
+
 def _batch(x: Tensor, sides: int) -> Tensor:
     """Images or volumes with a dimension for the batch, of a single one too."""
     return x if len(x.shape) == sides + 2 else op.unsqueeze(x, 0)
@@ -123,9 +129,8 @@ def max_pool2d(
 ) -> tuple[Tensor, None]:
     if 1 in wanted.used:
         raise Unsupported("the places of maxima")
-    result = op.max_pool2d(
-        _batch(x, 2), *(_sides(each, 2) for each in (kernel, stride or kernel, padding, dilation)), ceil_mode
-    )
+    sizes, steps = _pair(kernel), _pair(stride or kernel)
+    result = op.max_pool2d(_batch(x, 2), sizes, steps, _pair(padding), _pair(dilation), ceil_mode)
     return _like(x, 2, result), None
 
 
@@ -141,7 +146,9 @@ def avg_pool2d(
 ) -> Tensor:
     result = op.avg_pool2d(
         _batch(x, 2),
-        *(_sides(each, 2) for each in (kernel, stride or kernel, padding)),
+        _pair(kernel),
+        _pair(stride or kernel),
+        _pair(padding),
         ceil_mode,
         count_include_pad,
         divisor_override,
@@ -214,8 +221,8 @@ def max_pool2d_backward(
     g: Tensor, x: Tensor, kernel: Pooled, stride: Pooled, padding: Pooled, dilation: Pooled, ceil_mode: bool
 ) -> Tensor:
     """The cotangent of an image by its maxima, which are looked for again."""
-    windows = [_sides(each, 2) for each in (kernel, stride or kernel, padding, dilation)]
-    made: Any = max_pool_cotangent(_batch(g, 2), _batch(x, 2), *windows, ceil_mode)
+    sizes, steps = _pair(kernel), _pair(stride or kernel)
+    made: Any = max_pool_cotangent(_batch(g, 2), _batch(x, 2), sizes, steps, _pair(padding), _pair(dilation), ceil_mode)
     return _like(x, 2, made)
 
 
@@ -225,6 +232,8 @@ def max_pool3d_backward(
 ) -> Tensor:
     """As that of an image: first along the depth of what the planes' maxima are, then of the planes."""
     settings = [_sides(each, 3) for each in (kernel, stride or kernel, padding, dilation)]
+    of_planes: Any
+    of_depth: Any
     of_planes, of_depth = (
         [_along(sides, each, none) for each, none in zip(settings, (1, 1, 0, 1), strict=True)]
         for sides in (slice(1, 3), slice(0, 1))
@@ -232,10 +241,12 @@ def max_pool3d_backward(
     volume, cotangent = _batch(x, 3), _batch(g, 3)
     count, channels, depth, height, width = volume.shape
     planes = op.reshape(volume, (count, channels * depth, height, width))
-    maxima = op.max_pool2d(planes, *of_planes, ceil_mode)
+    sizes, steps, around, apart = of_planes
+    maxima = op.max_pool2d(planes, sizes, steps, around, apart, ceil_mode)
     area = maxima.shape[2] * maxima.shape[3]
     columns = op.reshape(maxima, (count, channels, depth, area))
     arriving = op.reshape(cotangent, (count, channels, cotangent.shape[2], area))
-    inner: Any = max_pool_cotangent(arriving, columns, *of_depth, ceil_mode)
-    made: Any = max_pool_cotangent(op.reshape(inner, maxima.shape), planes, *of_planes, ceil_mode)
+    deep, strides, borders, holes = of_depth
+    inner: Any = max_pool_cotangent(arriving, columns, deep, strides, borders, holes, ceil_mode)
+    made: Any = max_pool_cotangent(op.reshape(inner, maxima.shape), planes, sizes, steps, around, apart, ceil_mode)
     return _like(x, 3, op.reshape(made, volume.shape))
