@@ -22,6 +22,9 @@ SCALAR = {name for name in vars(Emitter) if not name.startswith("_")} | {*get_ar
 """Operations of tile bodies. Where kernels are written, these are words of Tile IR, LLVM and Triton, not operators."""
 
 OTHER_WORDS: Mapping[str, str] = {
+    "backend/cuda_tile/emission/arithmetic.py": "exp2 log2 tan",
+    "backend/cuda_tile/emission/emitter.py": "iota reshape",
+    "backend/cuda_tile/program/operations.py": "exp2 iota log2 reshape tan",
     "backend/interpreter/interpreted_functions.py": "log10 tan",
     "backend/llvm/tiles/functions.py": "exp2 log2 log10 tan",
     "backend/llvm/vecmath/__init__.py": "exp2",
@@ -31,6 +34,7 @@ OTHER_WORDS: Mapping[str, str] = {
     "profiling/analyses/rules.py": "matmul gemm",
     "profiling/analyses/presentation/result.py": "log",
     "scheduling/language/expression.py": "exp2",
+    "sharding/chunk_choice.py": "max",
     "sharding/planner/traced.py": "add max min",
     "runtime/cuda/structures.py": "pad",
     "sharding/exchange/collectives.py": "sum min max",
@@ -39,8 +43,8 @@ OTHER_WORDS: Mapping[str, str] = {
     "tuning/plots.py": "log",
 }
 """By file, words that are no operators there: axes of pictures, columns of tables, collectives, fields of records,
-functions of MLIR's `math`, LLVM and Triton, parts of the names of other libraries' kernels, and what anchors reduce
-with.
+functions of MLIR's `math`, LLVM, Triton and CUDA Tile, parts of the names of other libraries' kernels, and what anchors
+reduce with.
 """
 
 

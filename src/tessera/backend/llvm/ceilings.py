@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tessera import target
 from tessera.backend.llvm.machine_code import openmp
 from tessera.backend.llvm.native import probe_ir
-from tessera.backend.llvm.probe_runner import SINK_BYTES, ProbeRunner
+from tessera.backend.llvm.probe_runner import SINK_BYTES, LoadedProbes
 from tessera.dtypes import dtype_of
 from tessera.errors import CacheIOError
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
@@ -290,7 +290,7 @@ class _Bench:
 
     def __init__(self, described: Target, most_workers: int, effort: ProbeEffort, waited: Callable[[], float]) -> None:
         self._sample_s, self._waited = effort.sample_s, waited
-        self._runner = ProbeRunner("probes", probe_text(described), most_workers > 1)
+        self._runner = LoadedProbes("probes", probe_text(described), most_workers > 1)
         most = max(probe.nbytes * probe.workers for probe in _probes(described, most_workers, effort))
         most = max(most, *(probe.nbytes for probe in _probes(described, 1, effort)))
         self._memory = (filled(most), filled(most), filled(SINK_BYTES * most_workers))

@@ -25,7 +25,7 @@ from tessera import settings
 from tessera.backend.llvm.ceilings import RETRY_S, address, age_s, filled, matrix_products, waiting_seconds
 from tessera.backend.llvm.machine_code import openmp
 from tessera.backend.llvm.native import probe_ir
-from tessera.backend.llvm.probe_runner import SINK_BYTES, ProbeRunner
+from tessera.backend.llvm.probe_runner import SINK_BYTES, LoadedProbes
 from tessera.dtypes import dtype_of
 from tessera.target import CoreFacts, Target
 from tessera.target.stored_ceilings import store_core, stored_core
@@ -124,7 +124,7 @@ class _Bench:
     def __init__(self, described: Target) -> None:
         self._described, self._random = described, numpy.random.default_rng(0)
         self._team = described.cores > 1 and settings.current().openmp and openmp.find().available
-        self._runner = ProbeRunner("core-probes", probe_text(described), self._team)
+        self._runner = LoadedProbes("core-probes", probe_text(described), self._team)
         self._filled, self._sink = filled(_NEAR_BYTES), filled(2 * SINK_BYTES)
         self._mapped = mmap.mmap(-1, _MOST_BYTES)
         if hasattr(mmap, "MADV_NOHUGEPAGE"):

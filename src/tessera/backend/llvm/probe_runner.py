@@ -16,7 +16,7 @@ SINK_BYTES = 8192
 """What a worker may write to a probe's sink."""
 
 
-class ProbeRunner:
+class LoadedProbes:
     """The probes of one module, loaded, and the driver that runs them on `several` threads or on one.
 
     Source, destination and sink are addresses; each worker has `nbytes` of the first two and `SINK_BYTES` of the sink.

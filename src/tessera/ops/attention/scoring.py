@@ -38,7 +38,7 @@ SCORE: Final = 0
 _NUMBERS: Final = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 
 
-class Recording:
+class ScoreRecording:
     """Steps while they are found, each once."""
 
     def __init__(self) -> None:

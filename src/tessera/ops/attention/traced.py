@@ -23,7 +23,7 @@ from tessera.lazy.structures import interning
 from tessera.lazy.structures.promotion import broadcast_shape
 from tessera.lazy.structures.structure import Occurrence, Shape, contiguous_strides
 from tessera.ops.algebra import call
-from tessera.ops.attention.scoring import SCORE, Recording, Scoring
+from tessera.ops.attention.scoring import SCORE, ScoreRecording, Scoring
 from tessera.ops.record import OPERATORS
 from tessera.ops.reverse import nodes_of
 
@@ -73,7 +73,7 @@ class _Reading:
             self.of_score.append(here or any(self.of_score[operand] for operand in operands))
             free = leaf is None or structure.kind == "scalar"
             self.of_counts.append(free and all(self.of_counts[operand] for operand in operands))
-        self.recording = Recording()
+        self.recording = ScoreRecording()
         self.extras: dict[int, int] = {}
 
     def read(self) -> tuple[Scoring, list[N]]:

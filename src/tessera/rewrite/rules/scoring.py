@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 from tessera.dtypes import DType, accumulator
 from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.attention.scored import MOST
-from tessera.ops.attention.scoring import SCORE, Recording, Scoring
+from tessera.ops.attention.scoring import SCORE, ScoreRecording, Scoring
 from tessera.ops.record import OPERATORS, family_of
 from tessera.rewrite.engine import dims_of
 from tessera.rewrite.rules.algebra import constant_of, dtype, made_by
@@ -93,7 +93,7 @@ class _Reading:
     def read(self, root: SSAValue, scores: DType) -> Scored | None:
         """The steps to `root`, whose dtype is that of scores; the walk has a stack of its own."""
         assert self.product is not None
-        recording, extras = Recording(), dict[SSAValue, int]()
+        recording, extras = ScoreRecording(), dict[SSAValue, int]()
         known: dict[SSAValue, int] = {self.product.result: SCORE}
         stack = [root]
         while stack:

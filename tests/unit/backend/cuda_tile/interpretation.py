@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from tessera.backend.cuda_tile.program.operations import SIGNED
-from tessera.backend.cuda_tile.program.program import Block, Operation, Program, Value
-from tessera.backend.cuda_tile.program.types import Element, PartitionView, TensorView, Tile
+from tessera.backend.cuda_tile.program.program import TileBlock, TileOperation, TileProgram, TileValue
+from tessera.backend.cuda_tile.program.types import ElementType, PartitionView, TensorView, TileType
 
 Tensor = torch.Tensor
 
@@ -59,16 +59,16 @@ class View:
     strides: tuple[int, ...]
 
 
-Frame = dict[Value, Any]
+Frame = dict[TileValue, Any]
 
 
-def run(program: Program, arguments: Sequence[Tensor | int | float], grid: int) -> None:
+def run(program: TileProgram, arguments: Sequence[Tensor | int | float], grid: int) -> None:
     """Runs all tile blocks of an entry, the last one first. Raises AssertionError for what a program must not do."""
     for number in reversed(range(grid)):
         frame: Frame = {}
         for parameter, given in zip(program.body.arguments, arguments, strict=True):
             kind = parameter.tile.element
-            if isinstance(kind, Element):
+            if isinstance(kind, ElementType):
                 frame[parameter] = torch.tensor(given, dtype=DTYPES[kind.name])
             else:
                 assert isinstance(given, Tensor)
@@ -84,7 +84,7 @@ class _Block:
         self.many = False
         """Whether operations on scalars compute many at once: those of a reduction's body."""
 
-    def run(self, block: Block) -> list[Any]:
+    def run(self, block: TileBlock) -> list[Any]:
         """What the block ends with."""
         for op in block.operations[:-1]:
             found = self._one(op)
@@ -94,8 +94,8 @@ class _Block:
         assert isinstance(last, tuple)
         return [self.frame[value] for value in last]
 
-    def _one(self, op: Operation) -> Sequence[Any]:
-        own: Callable[[Operation, list[Any]], Sequence[Any]] | None = getattr(self, f"_{op.name}", None)
+    def _one(self, op: TileOperation) -> Sequence[Any]:
+        own: Callable[[TileOperation, list[Any]], Sequence[Any]] | None = getattr(self, f"_{op.name}", None)
         given = [self._get(each) for each in op.operands]
         if own is not None:
             return own(op, given)
@@ -103,7 +103,7 @@ class _Block:
         values = [each for each in given if each is not None]
         made = _PURE[op.name](op, *values)
         kind = result.type
-        assert isinstance(kind, Tile)
+        assert isinstance(kind, TileType)
         assert self.many or tuple(made.shape) == kind.shape, (op.name, made.shape, kind)
         assert made.dtype == DTYPES[kind.number.name], (op.name, made.dtype, kind)
         return [made]
@@ -115,23 +115,23 @@ class _Block:
 
     # -- control ------------------------------------------------------------------------------------------------------
 
-    def _get_tile_block_id(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _get_tile_block_id(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         return [torch.tensor(each, dtype=torch.int32) for each in (self.number, 0, 0)]
 
-    def _get_num_tile_blocks(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _get_num_tile_blocks(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         return [torch.tensor(each, dtype=torch.int32) for each in (self.grid, 1, 1)]
 
-    def _for(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _for(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         (lower, upper, step, *carried), (body,) = given[0], op.blocks
         for at in range(int(lower), int(upper), int(step)):
             self.frame.update(zip(body.arguments, [torch.tensor(at), *carried], strict=True))
             carried = self.run(body)
         return list(carried)
 
-    def _if(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _if(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         return self.run(op.blocks[0 if bool(given[0]) else 1])
 
-    def _reduce(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _reduce(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         ((tile,),), dim = given, op.attributes["dim"]
         ((identity, element),) = op.attributes["identities"]
         assert element == op.results[0].number
@@ -148,7 +148,7 @@ class _Block:
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
-    def _assume(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _assume(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         (value,), (name, number) = given, op.attributes["predicate"]
         if isinstance(value, Addresses):
             size = value.memory.element_size()
@@ -158,17 +158,17 @@ class _Block:
         assert (where % number == 0) if name == "div_by" else (0 <= where <= number), (name, number, where)
         return [value]
 
-    def _reshape(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _reshape(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         return [_moved(given[0], lambda at: at.reshape(op.results[0].tile.shape))]
 
-    def _broadcast(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _broadcast(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         return [_moved(given[0], lambda at: at.broadcast_to(op.results[0].tile.shape))]
 
-    def _offset(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _offset(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         base, by = given
         return [Addresses(base.memory, base.at + by)]
 
-    def _load_ptr_tko(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _load_ptr_tko(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         address, mask, fill, token = given
         assert token is None
         assert op.flags == 4 * (mask is not None) + 8 * (fill is not None)
@@ -177,7 +177,7 @@ class _Block:
         found[inside] = address.memory[_checked(address.at[inside], address.memory)]
         return [found, None]
 
-    def _store_ptr_tko(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _store_ptr_tko(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         address, value, mask, token = given
         assert token is None
         assert op.flags == 4 * (mask is not None)
@@ -185,13 +185,13 @@ class _Block:
         address.memory[_checked(address.at[inside], address.memory)] = value[inside]
         return [None]
 
-    def _make_tensor_view(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _make_tensor_view(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         base, sizes, steps = given
         kind = op.results[0].type
         assert isinstance(kind, TensorView)
         return [View(base, _filled(kind.shape, sizes), _filled(kind.strides, steps))]
 
-    def _make_partition_view(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _make_partition_view(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         return list(given)
 
     def _part(self, kind: PartitionView, view: View, index: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -204,7 +204,7 @@ class _Block:
             at, inside = at + lanes * stride, inside & (lanes >= 0) & (lanes < extent)
         return at.broadcast_to(kind.tile), inside.broadcast_to(kind.tile)
 
-    def _load_view_tko(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _load_view_tko(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         view, index, token = given
         assert token is None
         kind = _viewed(op.operands[0])
@@ -217,7 +217,7 @@ class _Block:
         found[inside] = memory[_checked(at[inside], memory)]
         return [found, None]
 
-    def _store_view_tko(self, op: Operation, given: list[Any]) -> Sequence[Any]:
+    def _store_view_tko(self, op: TileOperation, given: list[Any]) -> Sequence[Any]:
         value, view, index, token = given
         assert token is None
         at, inside = self._part(_viewed(op.operands[1]), view, index)
@@ -226,7 +226,7 @@ class _Block:
 
 
 def _viewed(operand: Any) -> PartitionView:
-    assert isinstance(operand, Value)
+    assert isinstance(operand, TileValue)
     assert isinstance(operand.type, PartitionView)
     return operand.type
 
@@ -254,11 +254,11 @@ def _checked(at: Tensor, memory: Tensor) -> Tensor:
 # -- operations without memory ------------------------------------------------------------------------------------
 
 
-def _dtype(op: Operation) -> torch.dtype:
+def _dtype(op: TileOperation) -> torch.dtype:
     return DTYPES[op.results[0].number.name]
 
 
-def _constant(op: Operation) -> Tensor:
+def _constant(op: TileOperation) -> Tensor:
     kind, data = op.results[0].tile, op.attributes["value"]
     if kind.number.name == "i1":
         return torch.full(kind.shape, bool(data[0]))
@@ -275,14 +275,14 @@ def _wide(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
     )
 
 
-def _extreme(op: Operation, a: Tensor, b: Tensor) -> Tensor:
+def _extreme(op: TileOperation, a: Tensor, b: Tensor) -> Tensor:
     largest = op.name == "maxf"
     if op.flags & 1:
         return torch.maximum(a, b) if largest else torch.minimum(a, b)
     return torch.fmax(a, b) if largest else torch.fmin(a, b)
 
 
-def _compare(op: Operation, a: Tensor, b: Tensor) -> Tensor:
+def _compare(op: TileOperation, a: Tensor, b: Tensor) -> Tensor:
     if op.name == "cmpf":
         assert op.attributes["ordering"] == int(op.attributes["predicate"] != 1)
     elif a.dtype != torch.bool:
@@ -290,7 +290,7 @@ def _compare(op: Operation, a: Tensor, b: Tensor) -> Tensor:
     return (torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge)[op.attributes["predicate"]](a, b)
 
 
-def _convert(op: Operation, value: Tensor) -> Tensor:
+def _convert(op: TileOperation, value: Tensor) -> Tensor:
     if op.results[0].number.name == "tf32":
         bits = value.view(torch.int32)
         return ((bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFF).view(torch.float32)
@@ -299,13 +299,13 @@ def _convert(op: Operation, value: Tensor) -> Tensor:
     return value.to(_dtype(op))
 
 
-def _mma(op: Operation, a: Tensor, b: Tensor, acc: Tensor) -> Tensor:
+def _mma(op: TileOperation, a: Tensor, b: Tensor, acc: Tensor) -> Tensor:
     assert a.dtype == b.dtype
     wide = torch.float64 if acc.dtype == torch.float64 else torch.float32
     return acc + (a.to(wide) @ b.to(wide)).to(acc.dtype)
 
 
-def _extract(op: Operation, values: list[Tensor]) -> Tensor:
+def _extract(op: TileOperation, values: list[Tensor]) -> Tensor:
     tile, *index = values
     shape = op.results[0].tile.shape
     return tile[tuple(slice(int(at) * size, (int(at) + 1) * size) for at, size in zip(index, shape, strict=True))]

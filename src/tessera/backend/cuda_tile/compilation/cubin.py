@@ -19,7 +19,7 @@ _REGISTERS, _FRAME, _THREADS = 0x2F, 0x11, 0x10
 
 
 @dataclass(frozen=True)
-class Usage:
+class CubinUsage:
     """What one kernel takes: `registers` and `stack_bytes` a thread, `shared_bytes` and `threads` a block."""
 
     registers: int
@@ -37,7 +37,7 @@ class _Section:
     data: bytes
 
 
-def usage(image: bytes, kernel: str) -> Usage:
+def usage(image: bytes, kernel: str) -> CubinUsage:
     """What `kernel` takes, by its machine code. Raises CompileError for what is none."""
     try:
         sections = _sections(image)
@@ -55,7 +55,7 @@ def usage(image: bytes, kernel: str) -> Usage:
         raise CompileError(f"the machine code of {kernel} is not what tileiras is known to write: {error!r}") from error
     for other in others:
         threads *= other
-    return Usage(counts[_REGISTERS], counts.get(_FRAME, 0), shared.size if shared else 0, threads)
+    return CubinUsage(counts[_REGISTERS], counts.get(_FRAME, 0), shared.size if shared else 0, threads)
 
 
 def _sections(image: bytes) -> list[_Section]:

@@ -15,16 +15,16 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAt
 from xdsl.ir import Operation, SSAValue
 
 from tessera.backend.cuda_tile.emission import functions
-from tessera.backend.cuda_tile.emission.emitter import Emitter, Handler, element_of
+from tessera.backend.cuda_tile.emission.emitter import Handler, TileEmitter, element_of
 from tessera.backend.cuda_tile.program.operations import SIGNED, UNSIGNED, Predicate, Rounding
-from tessera.backend.cuda_tile.program.program import Value
+from tessera.backend.cuda_tile.program.program import TileValue
 from tessera.backend.cuda_tile.program.types import F32, I1
 from tessera.errors import CompileError
 
 PROPAGATE_NAN = 1
 
 
-def _constant(e: Emitter, op: arith.ConstantOp) -> None:
+def _constant(e: TileEmitter, op: arith.ConstantOp) -> None:
     value = op.value
     if isinstance(value, (IntegerAttr, FloatAttr)):
         number: float = value.value.data
@@ -36,7 +36,7 @@ def _constant(e: Emitter, op: arith.ConstantOp) -> None:
     e.define(op.result, e.constant(bool(number) if kind.number == I1 else number, kind))
 
 
-def _sum(name: str, e: Emitter, op: Operation) -> None:
+def _sum(name: str, e: TileEmitter, op: Operation) -> None:
     """Sums, differences and products; of i1 modulo 2."""
     a, b = (e.get(operand) for operand in op.operands)
     if a.number == I1:
@@ -45,13 +45,13 @@ def _sum(name: str, e: Emitter, op: Operation) -> None:
         e.define(op.results[0], e.arithmetic(name, a, b))
 
 
-def _plain(name: str, e: Emitter, op: Operation, **attributes: Any) -> None:
+def _plain(name: str, e: TileEmitter, op: Operation, **attributes: Any) -> None:
     """An operation of integers, which computes in its operands' type."""
     values = [e.get(operand) for operand in op.operands]
     e.define(op.results[0], e.build.one(name, values, values[0].type, **attributes))
 
 
-def widened(e: Emitter, values: list[Value], compute: functions.Function) -> Value:
+def widened(e: TileEmitter, values: list[TileValue], compute: functions.Function) -> TileValue:
     """What `compute` makes of values, in f32 where they are narrower."""
     own = values[0].number
     if own.is_narrow:
@@ -59,16 +59,16 @@ def widened(e: Emitter, values: list[Value], compute: functions.Function) -> Val
     return compute(e, *values)
 
 
-def _function(compute: functions.Function, e: Emitter, op: Operation) -> None:
+def _function(compute: functions.Function, e: TileEmitter, op: Operation) -> None:
     e.define(op.results[0], widened(e, [e.get(operand) for operand in op.operands], compute))
 
 
-def _extreme(name: str, propagate: int, e: Emitter, op: Operation) -> None:
+def _extreme(name: str, propagate: int, e: TileEmitter, op: Operation) -> None:
     a, b = (e.get(operand) for operand in op.operands)
     e.define(op.results[0], e.build.one(name, [a, b], a.type, flags=propagate))
 
 
-def _integer_extreme(name: str, bitwise: str, e: Emitter, op: Operation) -> None:
+def _integer_extreme(name: str, bitwise: str, e: TileEmitter, op: Operation) -> None:
     """The larger or smaller of integers; of signed bits, of which true is -1, by `bitwise`."""
     a, b = (e.get(operand) for operand in op.operands)
     if a.number == I1:
@@ -80,32 +80,32 @@ def _integer_extreme(name: str, bitwise: str, e: Emitter, op: Operation) -> None
 _PREDICATES = (Predicate.EQ, Predicate.NE, Predicate.LT, Predicate.LE, Predicate.GT, Predicate.GE)
 
 
-def _compare(e: Emitter, op: arith.CmpiOp) -> None:
+def _compare(e: TileEmitter, op: arith.CmpiOp) -> None:
     predicate = op.predicate.value.data
     if predicate >= len(_PREDICATES):
         raise CompileError("CUDA Tile IR kernels compare signed integers only")
     e.define(op.result, e.compared(_PREDICATES[predicate], e.get(op.lhs), e.get(op.rhs)))
 
 
-def _select(e: Emitter, op: arith.SelectOp) -> None:
+def _select(e: TileEmitter, op: arith.SelectOp) -> None:
     condition, a, b = e.get(op.cond), e.get(op.lhs), e.get(op.rhs)
     e.define(op.result, e.select(e.spread(condition, a.tile.shape) if a.tile.shape else condition, a, b))
 
 
-def convert(e: Emitter, value: SSAValue, result: SSAValue) -> None:
+def convert(e: TileEmitter, value: SSAValue, result: SSAValue) -> None:
     """A value in the element type of `result`; to i1 is a test for non-zero, as torch's `to` does it."""
     e.define(result, e.converted(e.get(value), element_of(result.type)))
 
 
-def _convert(e: Emitter, op: Operation) -> None:
+def _convert(e: TileEmitter, op: Operation) -> None:
     convert(e, op.operands[0], op.results[0])
 
 
-def _zero_extend(e: Emitter, op: arith.ExtUIOp) -> None:
+def _zero_extend(e: TileEmitter, op: arith.ExtUIOp) -> None:
     e.define(op.result, e.build.one("exti", [e.get(op.input)], e.type_of(op.result), sign=UNSIGNED))
 
 
-def _bitcast(e: Emitter, op: arith.BitcastOp) -> None:
+def _bitcast(e: TileEmitter, op: arith.BitcastOp) -> None:
     e.define(op.result, e.build.one("bitcast", [e.get(op.input)], e.type_of(op.result)))
 
 

@@ -8,14 +8,14 @@ from typing import cast
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from tessera.backend.cuda_tile.emission.emitter import Emitter, Handler
-from tessera.backend.cuda_tile.program.program import Value
-from tessera.backend.cuda_tile.program.types import I32, I64, Tile
+from tessera.backend.cuda_tile.emission.emitter import Handler, TileEmitter
+from tessera.backend.cuda_tile.program.program import TileValue
+from tessera.backend.cuda_tile.program.types import I32, I64, TileType
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
 
 
-def _parallel(e: Emitter, op: tile.ParallelOp) -> None:
+def _parallel(e: TileEmitter, op: tile.ParallelOp) -> None:
     """Each tile block takes one step of each dimension, or walks all steps with the others; the grid's one axis counts
     them, last dimension fastest, or group after group of steps of the last dimension but one.
     """
@@ -28,22 +28,22 @@ def _parallel(e: Emitter, op: tile.ParallelOp) -> None:
     total = counts[0]
     for count in counts[1:]:
         total = e.arithmetic("mul", total, count)
-    with e.build.block([Tile(I64)]) as body:
+    with e.build.block([TileType(I64)]) as body:
         _step(e, op, body.arguments[0], counts)
         e.build.end("continue")
     e.build.many("for", [(number, total, _first(e, "get_num_tile_blocks"))], [], blocks=[body])
 
 
-def _first(e: Emitter, name: str) -> Value:
+def _first(e: TileEmitter, name: str) -> TileValue:
     """Where a tile block lies along the grid's axis, or how many there are."""
-    found, *_ = e.build.many(name, [], [Tile(I32)] * 3)
+    found, *_ = e.build.many(name, [], [TileType(I32)] * 3)
     return e.converted(found, I64)
 
 
-def _step(e: Emitter, op: tile.ParallelOp, number: Value, counts: Sequence[Value]) -> None:
+def _step(e: TileEmitter, op: tile.ParallelOp, number: TileValue, counts: Sequence[TileValue]) -> None:
     """Where step `number` of the grid begins along each dimension, and the grid's body for it."""
     steps, arguments = tile.integers(op.steps), op.body.block.args
-    at: dict[int, Value] = {}
+    at: dict[int, TileValue] = {}
     dims = list(range(len(steps) - 1, -1, -1))
     group = op.group.value.data if op.group is not None else 1
     if group > 1:
@@ -64,7 +64,9 @@ def _step(e: Emitter, op: tile.ParallelOp, number: Value, counts: Sequence[Value
     e.run(op.body.block)
 
 
-def _grouped(e: Emitter, number: Value, outer: Value, inner: Value, group: int) -> tuple[Value, Value]:
+def _grouped(
+    e: TileEmitter, number: TileValue, outer: TileValue, inner: TileValue, group: int
+) -> tuple[TileValue, TileValue]:
     """Which tile a step is when `group` rows of tiles are walked column after column."""
     in_plane = e.remainder(number, e.arithmetic("mul", outer, inner))
     size = e.index(group)
@@ -86,7 +88,7 @@ def _runs_once(loop: tile.ForOp) -> bool:
     return loop.step.value.data >= tile.integers(grid.steps)[lower.index // 2]
 
 
-def _for(e: Emitter, op: tile.ForOp) -> None:
+def _for(e: TileEmitter, op: tile.ForOp) -> None:
     index, *carried = op.body.block.args
     last = op.body.block.last_op
     assert isinstance(last, tile.YieldOp)
@@ -98,7 +100,7 @@ def _for(e: Emitter, op: tile.ForOp) -> None:
         _define(e, op.results, [e.get(value) for value in last.values])
         return
     kinds = [value.type for value in initial]
-    with e.build.block([Tile(I64), *kinds]) as body:
+    with e.build.block([TileType(I64), *kinds]) as body:
         _define(e, [index, *carried], body.arguments)
         e.run(op.body.block)
         e.build.end("continue", [e.get(value) for value in last.values])
@@ -106,12 +108,12 @@ def _for(e: Emitter, op: tile.ForOp) -> None:
     _define(e, op.results, e.build.many("for", [(*bounds, *initial)], kinds, blocks=[body]))
 
 
-def _define(e: Emitter, values: Sequence[SSAValue], made: Sequence[Value]) -> None:
+def _define(e: TileEmitter, values: Sequence[SSAValue], made: Sequence[TileValue]) -> None:
     for value, each in zip(values, made, strict=True):
         e.define(value, each)
 
 
-def _if(e: Emitter, op: scf.IfOp) -> None:
+def _if(e: TileEmitter, op: scf.IfOp) -> None:
     condition = e.get(op.cond)
     if not op.false_region.blocks and op.results:
         raise CompileError("a conditional with results has two arms")
@@ -126,7 +128,7 @@ def _if(e: Emitter, op: scf.IfOp) -> None:
     _define(e, op.results, e.build.many("if", [condition], kinds, blocks=[then, otherwise]))
 
 
-def _arm(e: Emitter, block: Block) -> None:
+def _arm(e: TileEmitter, block: Block) -> None:
     e.run(block)
     last = block.last_op
     e.build.end("yield", [e.get(value) for value in last.operands] if isinstance(last, scf.YieldOp) else [])

@@ -13,7 +13,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.backend.cuda_tile.program.bytecode import number_bytes
 from tessera.backend.cuda_tile.program.operations import NO_OVERFLOW_FLAGS, SIGNED, UNSIGNED, Predicate, Rounding
-from tessera.backend.cuda_tile.program.program import Builder, Value
+from tessera.backend.cuda_tile.program.program import Builder, TileValue
 from tessera.backend.cuda_tile.program.types import (
     BF16,
     F8E4M3FN,
@@ -27,18 +27,18 @@ from tessera.backend.cuda_tile.program.types import (
     I32,
     I64,
     TF32,
-    Element,
-    Tile,
+    ElementType,
+    TileType,
     Type,
 )
 from tessera.errors import CompileError
 from tessera.ir.attributes import DTYPE_NAMES
 from tessera.ir.tile import operations as tile
 
-Handler = Callable[["Emitter", Operation], None]
+Handler = Callable[["TileEmitter", Operation], None]
 """Writes one operation of the class that it stands under in a table."""
 
-_ELEMENTS: Mapping[str, Element] = {
+_ELEMENTS: Mapping[str, ElementType] = {
     "fp64": F64,
     "fp32": F32,
     "tf32": TF32,
@@ -55,7 +55,7 @@ _ELEMENTS: Mapping[str, Element] = {
 }
 
 
-def element_of(kind: Attribute) -> Element:
+def element_of(kind: Attribute) -> ElementType:
     """The type of the elements of a tile, a buffer or a scalar. Raises CompileError for one that there is not."""
     element = getattr(kind, "element_type", kind)
     if isinstance(element, IndexType):
@@ -79,30 +79,30 @@ def shape_of(kind: Attribute) -> tuple[int, ...]:
     return shape
 
 
-class Emitter:
+class TileEmitter:
     """The cursor of one entry."""
 
     def __init__(self, name: str, parameters: Sequence[Type], handlers: Mapping[type[Operation], Handler]) -> None:
         self.build = Builder(name, parameters)
         self.handlers = handlers
-        self._values: dict[SSAValue, Value] = {}
+        self._values: dict[SSAValue, TileValue] = {}
 
     # -- values -------------------------------------------------------------------------------------------------------
 
-    def define(self, value: SSAValue, made: Value) -> None:
+    def define(self, value: SSAValue, made: TileValue) -> None:
         """Says what `value` has become."""
         self._values[value] = made
 
-    def get(self, value: SSAValue) -> Value:
+    def get(self, value: SSAValue) -> TileValue:
         """What `value` has become. Raises CompileError for memory, which is read by loads only."""
         found = self._values.get(value)
         if found is None:
             raise CompileError(f"CUDA Tile IR cannot express this use of {value.type}")
         return found
 
-    def type_of(self, value: SSAValue) -> Tile:
+    def type_of(self, value: SSAValue) -> TileType:
         """The type that `value` becomes."""
-        return Tile(element_of(value.type), shape_of(value.type))
+        return TileType(element_of(value.type), shape_of(value.type))
 
     # -- operations ---------------------------------------------------------------------------------------------------
 
@@ -117,43 +117,43 @@ class Emitter:
 
     # -- what many handlers write -------------------------------------------------------------------------------------
 
-    def constant(self, number: float, kind: Tile) -> Value:
+    def constant(self, number: float, kind: TileType) -> TileValue:
         """A number in all elements."""
         return self.build.one("constant", [], kind, value=number_bytes(number, kind.number))
 
-    def index(self, number: int) -> Value:
+    def index(self, number: int) -> TileValue:
         """A number as an index."""
-        return self.constant(number, Tile(I64))
+        return self.constant(number, TileType(I64))
 
-    def add(self, a: Value, b: Value) -> Value:
+    def add(self, a: TileValue, b: TileValue) -> TileValue:
         """The sum of two tiles of one type."""
         return self.arithmetic("add", a, b)
 
-    def arithmetic(self, name: str, a: Value, b: Value) -> Value:
+    def arithmetic(self, name: str, a: TileValue, b: TileValue) -> TileValue:
         """The sum, difference or product ("add", "sub", "mul") of two tiles of one type, rounded to nearest."""
         if a.number.is_float:
             return self.build.one(f"{name}f", [a, b], a.type, rounding=Rounding.NEAREST_EVEN)
         return self.build.one(f"{name}i", [a, b], a.type, overflow=NO_OVERFLOW_FLAGS)
 
-    def divided(self, a: Value, b: Value) -> Value:
+    def divided(self, a: TileValue, b: TileValue) -> TileValue:
         """The quotient of integers, toward zero."""
         return self.build.one("divi", [a, b], a.type, sign=SIGNED, rounding=Rounding.ZERO)
 
-    def remainder(self, a: Value, b: Value) -> Value:
+    def remainder(self, a: TileValue, b: TileValue) -> TileValue:
         """What such a division leaves."""
         return self.build.one("remi", [a, b], a.type, sign=SIGNED)
 
-    def divided_up(self, a: Value, step: int) -> Value:
+    def divided_up(self, a: TileValue, step: int) -> TileValue:
         """How many steps cover a natural number."""
         if step == 1:
             return a
         return self.divided(self.add(a, self.index(step - 1)), self.index(step))
 
-    def at_most(self, a: Value, b: Value) -> Value:
+    def at_most(self, a: TileValue, b: TileValue) -> TileValue:
         """The smaller of two indices."""
         return self.build.one("mini", [a, b], a.type, sign=SIGNED)
 
-    def compared(self, predicate: Predicate, a: Value, b: Value) -> Value:
+    def compared(self, predicate: Predicate, a: TileValue, b: TileValue) -> TileValue:
         """An i1 tile; floats are compared ordered but for "ne", integers as signed, false below true."""
         kind = a.tile.of(I1)
         if a.number.is_float:
@@ -162,46 +162,46 @@ class Emitter:
         sign = UNSIGNED if a.number == I1 else SIGNED
         return self.build.one("cmpi", [a, b], kind, predicate=predicate, sign=sign)
 
-    def select(self, condition: Value, a: Value, b: Value) -> Value:
+    def select(self, condition: TileValue, a: TileValue, b: TileValue) -> TileValue:
         """`condition ? a : b`, element by element."""
         return self.build.one("select", [condition, a, b], a.type)
 
-    def both(self, a: Value | None, b: Value) -> Value:
+    def both(self, a: TileValue | None, b: TileValue) -> TileValue:
         """The conjunction of masks; None is all."""
         return b if a is None else self.build.one("andi", [a, b], a.type)
 
-    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+    def reshape(self, value: TileValue, shape: Sequence[int]) -> TileValue:
         """The same elements in order, in another shape."""
         if value.tile.shape == tuple(shape):
             return value
-        return self.build.one("reshape", [value], Tile(value.tile.element, tuple(shape)))
+        return self.build.one("reshape", [value], TileType(value.tile.element, tuple(shape)))
 
-    def permute(self, value: Value, order: Sequence[int]) -> Value:
+    def permute(self, value: TileValue, order: Sequence[int]) -> TileValue:
         """The dimensions in another order."""
         if list(order) == sorted(order):
             return value
         shape = tuple(value.tile.shape[dim] for dim in order)
-        return self.build.one("permute", [value], Tile(value.tile.element, shape), order=tuple(order))
+        return self.build.one("permute", [value], TileType(value.tile.element, shape), order=tuple(order))
 
-    def spread(self, value: Value, shape: Sequence[int]) -> Value:
+    def spread(self, value: TileValue, shape: Sequence[int]) -> TileValue:
         """A scalar, or a tile with extents of 1, over a shape."""
         if not value.tile.shape:
             value = self.reshape(value, [1] * len(shape))
         if value.tile.shape == tuple(shape):
             return value
-        return self.build.one("broadcast", [value], Tile(value.tile.element, tuple(shape)))
+        return self.build.one("broadcast", [value], TileType(value.tile.element, tuple(shape)))
 
-    def lanes(self, size: int, axis: int, rank: int) -> Value:
+    def lanes(self, size: int, axis: int, rank: int) -> TileValue:
         """0, 1, ... size - 1 as i64 along one of `rank` axes, 1 along the others."""
-        numbers = self.build.one("iota", [], Tile(I64, (size,)))
+        numbers = self.build.one("iota", [], TileType(I64, (size,)))
         return self.reshape(numbers, [size if dim == axis else 1 for dim in range(rank)])
 
-    def positions(self, start: Value, size: int, axis: int, rank: int) -> Value:
+    def positions(self, start: TileValue, size: int, axis: int, rank: int) -> TileValue:
         """`start + lane` along an axis."""
         lanes = self.lanes(size, axis, rank)
         return self.add(lanes, self.spread(start, lanes.tile.shape))
 
-    def converted(self, value: Value, element: Element) -> Value:
+    def converted(self, value: TileValue, element: ElementType) -> TileValue:
         """Other elements, as torch's `to` converts: floats are rounded to nearest, and cut off to integers."""
         own, kind = value.number, value.tile.of(element)
         if own == element:

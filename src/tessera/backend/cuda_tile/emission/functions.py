@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tessera.backend.cuda_tile.emission.emitter import Emitter
+from tessera.backend.cuda_tile.emission.emitter import TileEmitter
 from tessera.backend.cuda_tile.program.operations import Predicate, Rounding
-from tessera.backend.cuda_tile.program.program import Value
+from tessera.backend.cuda_tile.program.program import TileValue
 from tessera.backend.cuda_tile.program.types import F64, I32, I64
 from tessera.backend.llvm.vecmath.coefficients import ERF_F32
 from tessera.backend.llvm.vecmath.error_function import DOUBLINGS, SATURATED, SLOPE
 from tessera.errors import CompileError
 
-Function = Callable[..., Value]
+Function = Callable[..., TileValue]
 """Writes a function of values of one type, f32 or f64."""
 
 _LOG10_E: Final = 0.4342944819032518
@@ -29,25 +29,25 @@ def rounded(name: str) -> Function:
     return lambda e, *values: e.build.one(name, values, values[0].type, rounding=Rounding.NEAREST_EVEN)
 
 
-def exp(e: Emitter, x: Value) -> Value:
+def exp(e: TileEmitter, x: TileValue) -> TileValue:
     """e to the power of x."""
     return e.build.one("exp", [x], x.type, rounding=Rounding.FULL)
 
 
-def tanh(e: Emitter, x: Value) -> Value:
+def tanh(e: TileEmitter, x: TileValue) -> TileValue:
     """The hyperbolic tangent."""
     return e.build.one("tanh", [x], x.type, rounding=Rounding.FULL)
 
 
-def _like(e: Emitter, x: Value, number: float) -> Value:
+def _like(e: TileEmitter, x: TileValue, number: float) -> TileValue:
     return e.constant(number, x.tile)
 
 
-def _fma(e: Emitter, a: Value, b: Value, c: Value) -> Value:
+def _fma(e: TileEmitter, a: TileValue, b: TileValue, c: TileValue) -> TileValue:
     return rounded("fma")(e, a, b, c)
 
 
-def copysign(e: Emitter, size: Value, sign: Value) -> Value:
+def copysign(e: TileEmitter, size: TileValue, sign: TileValue) -> TileValue:
     """The magnitude of one number with the sign of another."""
     bits = I64 if size.number == F64 else I32
     kind, top = size.tile.of(bits), 1 << bits.bits - 1
@@ -57,7 +57,7 @@ def copysign(e: Emitter, size: Value, sign: Value) -> Value:
     return e.build.one("bitcast", [e.build.one("ori", [low, high], kind)], size.type)
 
 
-def erf(e: Emitter, x: Value) -> Value:
+def erf(e: TileEmitter, x: TileValue) -> TileValue:
     """The error function of f32 by the polynomial of `vecmath.error_function`: at most 3.5 ulp."""
     if x.number == F64:
         raise CompileError("CUDA Tile IR has no erf of f64", hints=["leave the knob `backend` at 'triton'"])
@@ -73,7 +73,7 @@ def erf(e: Emitter, x: Value) -> Value:
     return copysign(e, s, x)
 
 
-def expm1(e: Emitter, x: Value) -> Value:
+def expm1(e: TileEmitter, x: TileValue) -> TileValue:
     """exp(x) - 1 without the loss near 0: W. Kahan's (u - 1) x / log u with u = exp x."""
     one, u = _like(e, x, 1.0), exp(e, x)
     less = e.arithmetic("sub", u, one)
@@ -91,7 +91,7 @@ def expm1(e: Emitter, x: Value) -> Value:
     return e.select(ends, less, exact)
 
 
-def log1p(e: Emitter, x: Value) -> Value:
+def log1p(e: TileEmitter, x: TileValue) -> TileValue:
     """log(1 + x) without the loss near 0: W. Kahan's log(u) x / (u - 1) with u = 1 + x."""
     one = _like(e, x, 1.0)
     u = e.add(x, one)
@@ -101,17 +101,17 @@ def log1p(e: Emitter, x: Value) -> Value:
     return e.select(e.compared(Predicate.EQ, u, _like(e, x, float("inf"))), u, exact)
 
 
-def log10(e: Emitter, x: Value) -> Value:
+def log10(e: TileEmitter, x: TileValue) -> TileValue:
     """The logarithm to base 10."""
     return e.arithmetic("mul", plain("log")(e, x), _like(e, x, _LOG10_E))
 
 
-def trunc(e: Emitter, x: Value) -> Value:
+def trunc(e: TileEmitter, x: TileValue) -> TileValue:
     """The integer towards zero, with the sign of x."""
     return copysign(e, plain("floor")(e, plain("absf")(e, x)), x)
 
 
-def round_away(e: Emitter, x: Value) -> Value:
+def round_away(e: TileEmitter, x: TileValue) -> TileValue:
     """The nearest integer, of two the one away from zero."""
     size = plain("absf")(e, x)
     whole = plain("floor")(e, size)
@@ -119,7 +119,7 @@ def round_away(e: Emitter, x: Value) -> Value:
     return copysign(e, e.select(up, e.add(whole, _like(e, x, 1.0)), whole), x)
 
 
-def round_even(e: Emitter, x: Value) -> Value:
+def round_even(e: TileEmitter, x: TileValue) -> TileValue:
     """The nearest integer, of two the even one."""
     size = plain("absf")(e, x)
     whole = plain("floor")(e, size)

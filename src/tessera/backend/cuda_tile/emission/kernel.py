@@ -10,11 +10,11 @@ from xdsl.ir import BlockArgument
 
 from tessera.backend.cuda_tile.emission.arithmetic import ARITHMETIC
 from tessera.backend.cuda_tile.emission.control import CONTROL
-from tessera.backend.cuda_tile.emission.emitter import Emitter, element_of
-from tessera.backend.cuda_tile.emission.memory import Buffer, Buffers, pointer_of
+from tessera.backend.cuda_tile.emission.emitter import TileEmitter, element_of
+from tessera.backend.cuda_tile.emission.memory import BufferAccess, BufferAccesses, pointer_of
 from tessera.backend.cuda_tile.emission.tiles import TILES
-from tessera.backend.cuda_tile.program.program import Program, Value
-from tessera.backend.cuda_tile.program.types import I32, I64, Element, Tile
+from tessera.backend.cuda_tile.program.program import TileProgram, TileValue
+from tessera.backend.cuda_tile.program.types import I32, I64, ElementType, TileType
 from tessera.backend.gpu_objects import GpuParameter, Role
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
@@ -33,7 +33,7 @@ _KINDS = {"bf16": "bf16", "f16": "fp16", "f32": "fp32", "f64": "fp64", "f8E4M3FN
 class Emitted:
     """A program, and the parameters of its entry in launch order."""
 
-    program: Program
+    program: TileProgram
     parameters: tuple[GpuParameter, ...]
 
 
@@ -47,10 +47,10 @@ def emit(module: ModuleOp, target: Target) -> Emitted:
     if len(grids) != 1 or loose:
         raise CompileError("a kernel for a GPU is one tessera.tile.parallel, which becomes the grid")
     parameters = _parameters(kernel)
-    memory = Buffers(kernel)
+    memory = BufferAccesses(kernel)
     kinds = [_type(kernel.body.block.args[each.argument], each) for each in parameters]
     name = kernel.sym_name.data.replace(".", "_")
-    e = Emitter(name, kinds, {**TILES, **ARITHMETIC, **CONTROL, **memory.handlers()})
+    e = TileEmitter(name, kinds, {**TILES, **ARITHMETIC, **CONTROL, **memory.handlers()})
     given = dict(zip([(each.argument, each.role, each.dim) for each in parameters], e.build.parameters, strict=True))
     divisors = {(each.argument, each.role, each.dim): each.divisor for each in parameters}
     known = {key: _assumed(e, value, divisors[key], key[1]) for key, value in given.items()}
@@ -86,20 +86,20 @@ def _parameters(kernel: tile.KernelOp) -> list[GpuParameter]:
     return found
 
 
-def _short(element: Element) -> str:
+def _short(element: ElementType) -> str:
     """The name of an element type in signatures, which are Triton's."""
     return _KINDS.get(element.name, element.name)
 
 
-def _type(argument: BlockArgument, parameter: GpuParameter) -> Tile:
+def _type(argument: BlockArgument, parameter: GpuParameter) -> TileType:
     if parameter.kind.startswith("*"):
         return pointer_of(element_of(argument.type))
     if parameter.role == "size":
-        return Tile(I32)
-    return Tile(I64) if parameter.role == "stride" else Tile(element_of(argument.type))
+        return TileType(I32)
+    return TileType(I64) if parameter.role == "stride" else TileType(element_of(argument.type))
 
 
-def _assumed(e: Emitter, value: Value, divisor: int, role: Role) -> Value:
+def _assumed(e: TileEmitter, value: TileValue, divisor: int, role: Role) -> TileValue:
     """A parameter with what the kernel relies on of it. The copy engine is chosen only where sizes and strides are
     known to fit into its descriptors.
     """
@@ -113,15 +113,15 @@ def _assumed(e: Emitter, value: Value, divisor: int, role: Role) -> Value:
 
 
 def _buffer(
-    e: Emitter, argument: BlockArgument, kind: MemRefType, known: Mapping[tuple[int, Role, int], Value]
-) -> Buffer:
+    e: TileEmitter, argument: BlockArgument, kind: MemRefType, known: Mapping[tuple[int, Role, int], TileValue]
+) -> BufferAccess:
     number, extents = argument.index, [None if each < 0 else each for each in kind.get_shape()]
     strides = static_strides(kind)
 
-    def all_of(role: Role, promised: Sequence[int | None]) -> tuple[Value, ...]:
+    def all_of(role: Role, promised: Sequence[int | None]) -> tuple[TileValue, ...]:
         return tuple(known[number, role, dim] if each is None else e.index(each) for dim, each in enumerate(promised))
 
-    return Buffer(
+    return BufferAccess(
         element_of(kind),
         known[number, "argument", 0],
         tuple(extents),

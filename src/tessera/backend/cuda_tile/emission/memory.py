@@ -17,19 +17,19 @@ from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Operation, SSAValue
 
 from tessera.backend.cuda_tile.emission.alignment import begins_inside, is_multiple, is_natural
-from tessera.backend.cuda_tile.emission.emitter import Emitter, Handler, element_of, shape_of
+from tessera.backend.cuda_tile.emission.emitter import Handler, TileEmitter, element_of, shape_of
 from tessera.backend.cuda_tile.program.operations import UNSIGNED, WEAK, Predicate
-from tessera.backend.cuda_tile.program.program import Value
+from tessera.backend.cuda_tile.program.program import TileValue
 from tessera.backend.cuda_tile.program.types import (
     I1,
     I8,
     I64,
-    Element,
+    ElementType,
     Padding,
     PartitionView,
     Pointer,
     TensorView,
-    Tile,
+    TileType,
     Token,
 )
 from tessera.errors import CompileError
@@ -40,23 +40,23 @@ _MASKED, _PADDED = 4, 8
 
 
 @dataclass(frozen=True)
-class Buffer:
+class BufferAccess:
     """A buffer argument: its address, its extents and strides as far as they are promised, and as indices."""
 
-    element: Element
-    address: Value
+    element: ElementType
+    address: TileValue
     extents: tuple[int | None, ...]
     strides: tuple[int | None, ...]
-    sizes: tuple[Value, ...]
-    steps: tuple[Value, ...]
+    sizes: tuple[TileValue, ...]
+    steps: tuple[TileValue, ...]
 
 
-class Buffers:
+class BufferAccesses:
     """The memory operations of one kernel, which know its buffer arguments."""
 
     def __init__(self, kernel: tile.KernelOp) -> None:
-        self.known: dict[SSAValue, Buffer] = {}
-        self._views: dict[tuple[SSAValue, tuple[int, ...]], Value] = {}
+        self.known: dict[SSAValue, BufferAccess] = {}
+        self._views: dict[tuple[SSAValue, tuple[int, ...]], TileValue] = {}
         self._multiplies = any(isinstance(op, tile.MmaOp) for op in kernel.walk())
         self._written = {kernel.body.block.args[index] for index in tile.integers(kernel.outputs)}
         loaded = {op.buffer for op in kernel.walk() if isinstance(op, tile.LoadOp)}
@@ -79,7 +79,7 @@ class Buffers:
             },
         )
 
-    def open(self, e: Emitter, argument: SSAValue, buffer: Buffer, kernel: tile.KernelOp) -> None:
+    def open(self, e: TileEmitter, argument: SSAValue, buffer: BufferAccess, kernel: tile.KernelOp) -> None:
         """Makes a buffer known, and the views of it that the kernel's loads and stores take."""
         self.known[argument] = buffer
         for op in kernel.walk():
@@ -88,18 +88,18 @@ class Buffers:
                 if dims is not None and (argument, dims) not in self._views:
                     self._views[argument, dims] = _view(e, buffer, dims)
 
-    def extent(self, e: Emitter, op: memref.DimOp) -> None:
+    def extent(self, e: TileEmitter, op: memref.DimOp) -> None:
         """The extent of a buffer argument."""
         e.define(op.result, self._of(op.source).sizes[_constant_index(op.index)])
 
-    def _of(self, buffer: SSAValue) -> Buffer:
+    def _of(self, buffer: SSAValue) -> BufferAccess:
         if buffer not in self.known:
             raise CompileError(
                 "scratch memory is addressed by one worker at a time; CUDA Tile IR has none of that kind"
             )
         return self.known[buffer]
 
-    def load(self, e: Emitter, op: tile.LoadOp) -> None:
+    def load(self, e: TileEmitter, op: tile.LoadOp) -> None:
         """A load through a view, a masked one, or the body of the stage that is loaded from."""
         if op.steps is not None:
             raise CompileError("CUDA Tile IR kernels have no loads of elements that are apart (`steps`)")
@@ -110,7 +110,7 @@ class Buffers:
         dims = _viewed(op, buffer, self._multiplies)
         if dims is not None:
             part, index = self._part(e, op, dims)
-            kind = Tile(_stored(buffer.element), part.tile)
+            kind = TileType(_stored(buffer.element), part.tile)
             view = e.build.one("make_partition_view", [self._views[op.buffer, dims]], part)
             loaded, _ = e.build.many("load_view_tko", [view, index, None], [kind, Token()], ordering=WEAK)
             loaded = _from_part(e, loaded, op, dims)
@@ -124,7 +124,7 @@ class Buffers:
             )
         e.define(op.tile, e.converted(loaded, I1) if buffer.element == I1 else loaded)
 
-    def store(self, e: Emitter, op: tile.StoreOp) -> None:
+    def store(self, e: TileEmitter, op: tile.StoreOp) -> None:
         """A store through a view, or a masked one."""
         buffer, value = self._of(op.buffer), e.get(op.value)
         if buffer.element == I1:
@@ -141,8 +141,8 @@ class Buffers:
         e.build.many("store_ptr_tko", [at, value, mask, None], [Token()], flags=flags, ordering=WEAK)
 
     def _part(
-        self, e: Emitter, op: tile.LoadOp | tile.StoreOp, dims: tuple[int, ...]
-    ) -> tuple[PartitionView, tuple[Value, ...]]:
+        self, e: TileEmitter, op: tile.LoadOp | tile.StoreOp, dims: tuple[int, ...]
+    ) -> tuple[PartitionView, tuple[TileValue, ...]]:
         """The view cut into tiles as an access takes them, and the number of the one that it takes."""
         sizes = _sizes(op)
         shape = tuple(sizes.get(dim, 1) for dim in dims)
@@ -154,11 +154,13 @@ class Buffers:
         assert isinstance(tensor, TensorView)
         return PartitionView(shape, tensor, _padding(op) or ""), tuple(index)
 
-    def _window(self, e: Emitter, op: tile.LoadOp | tile.StoreOp, shape: tuple[int, ...]) -> tuple[Value, Value | None]:
+    def _window(
+        self, e: TileEmitter, op: tile.LoadOp | tile.StoreOp, shape: tuple[int, ...]
+    ) -> tuple[TileValue, TileValue | None]:
         """The addresses of a tile, and the mask of those that lie inside, None where all do."""
         buffer, rank = self._of(op.buffer), len(shape)
         dims, promised = tile.integers(op.dims), tile.integers(op.in_bounds)
-        offset, mask = e.constant(0, Tile(I64, shape)), None
+        offset, mask = e.constant(0, TileType(I64, shape)), None
         for dim, index in enumerate(op.indices):
             axis = dims.index(dim) if dim in dims else -1
             at = e.get(index) if axis < 0 else e.positions(e.get(index), shape[axis], axis, rank)
@@ -175,19 +177,19 @@ class Buffers:
         base = e.spread(buffer.address, shape)
         return e.build.one("offset", [base, offset], base.type), mask
 
-    def stage(self, e: Emitter, op: tile.StageOp) -> None:
+    def stage(self, e: TileEmitter, op: tile.StageOp) -> None:
         """Nothing: see the loads. Raises CompileError where evaluating later could read something else."""
         for inner in op.body.walk():
             if isinstance(inner, tile.LoadOp) and inner.buffer in self._written:
                 raise CompileError("a stage of a buffer that the kernel writes is a copy, which CUDA Tile IR lacks")
 
 
-def _stored(element: Element) -> Element:
+def _stored(element: ElementType) -> ElementType:
     """What lies in memory: a byte for each i1."""
     return I8 if element == I1 else element
 
 
-def _nothing(e: Emitter, op: tile.PrefetchOp) -> None:
+def _nothing(e: TileEmitter, op: tile.PrefetchOp) -> None:
     """A hint that CUDA Tile IR has no use for."""
 
 
@@ -209,7 +211,7 @@ def _padding(op: tile.LoadOp | tile.StoreOp) -> Padding | None:
     return None
 
 
-def _viewed(op: tile.LoadOp | tile.StoreOp, buffer: Buffer, multiplies: bool) -> tuple[int, ...] | None:
+def _viewed(op: tile.LoadOp | tile.StoreOp, buffer: BufferAccess, multiplies: bool) -> tuple[int, ...] | None:
     """The dimensions of the view that an access goes through; None for one by addresses."""
     sizes = _sizes(op)
     dims = tuple(dim for dim, stride in enumerate(buffer.strides) if stride != 0)
@@ -223,7 +225,7 @@ def _viewed(op: tile.LoadOp | tile.StoreOp, buffer: Buffer, multiplies: bool) ->
     return dims
 
 
-def _view(e: Emitter, buffer: Buffer, dims: Sequence[int]) -> Value:
+def _view(e: TileEmitter, buffer: BufferAccess, dims: Sequence[int]) -> TileValue:
     extents = tuple(buffer.extents[dim] for dim in dims)
     strides = tuple(buffer.strides[dim] for dim in dims)
     sizes = tuple(buffer.sizes[dim] for dim in dims if buffer.extents[dim] is None)
@@ -232,7 +234,7 @@ def _view(e: Emitter, buffer: Buffer, dims: Sequence[int]) -> Value:
     return e.build.one("make_tensor_view", [buffer.address, sizes, steps], kind)
 
 
-def _from_part(e: Emitter, loaded: Value, op: tile.LoadOp, dims: Sequence[int]) -> Value:
+def _from_part(e: TileEmitter, loaded: TileValue, op: tile.LoadOp, dims: Sequence[int]) -> TileValue:
     """A part of a view as the tile that a load gives."""
     shape, walked = shape_of(op.tile.type), [dim for dim in tile.integers(op.dims) if dim >= 0]
     kept = [dim for dim in dims if dim in walked]
@@ -241,7 +243,7 @@ def _from_part(e: Emitter, loaded: Value, op: tile.LoadOp, dims: Sequence[int]) 
     return e.reshape(e.permute(loaded, [kept.index(dim) for dim in walked]), shape)
 
 
-def _to_part(e: Emitter, value: Value, op: tile.StoreOp, dims: Sequence[int], part: Sequence[int]) -> Value:
+def _to_part(e: TileEmitter, value: TileValue, op: tile.StoreOp, dims: Sequence[int], part: Sequence[int]) -> TileValue:
     """A tile as the part of a view that a store takes."""
     walked, sizes = [dim for dim in tile.integers(op.dims) if dim >= 0], _sizes(op)
     value = e.reshape(value, [sizes[dim] for dim in walked])
@@ -263,7 +265,7 @@ _STAGE_DIMS: Mapping[str, tuple[int, ...]] = {"rows": (0, 1), "panels": (1, 2), 
 """Layout -> the dims of a load that reads a tile as the stage's body made it."""
 
 
-def _load_staged(e: Emitter, op: tile.LoadOp, stage: tile.StageOp) -> None:
+def _load_staged(e: TileEmitter, op: tile.LoadOp, stage: tile.StageOp) -> None:
     """The stage's body at the place that a load addresses, whose tile must be the stage's own."""
     body, layout = stage.body.block, stage.layout.data
     last = body.last_op
@@ -285,6 +287,6 @@ def _load_staged(e: Emitter, op: tile.LoadOp, stage: tile.StageOp) -> None:
     e.define(op.tile, e.get(made))
 
 
-def pointer_of(element: Element) -> Tile:
+def pointer_of(element: ElementType) -> TileType:
     """The type of a buffer's address."""
-    return Tile(Pointer(_stored(element)))
+    return TileType(Pointer(_stored(element)))

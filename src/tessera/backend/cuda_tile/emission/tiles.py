@@ -8,15 +8,15 @@ from typing import cast
 from xdsl.ir import Operation
 
 from tessera.backend.cuda_tile.emission.arithmetic import PROPAGATE_NAN, convert
-from tessera.backend.cuda_tile.emission.emitter import Emitter, Handler, element_of, shape_of
+from tessera.backend.cuda_tile.emission.emitter import Handler, TileEmitter, element_of, shape_of
 from tessera.backend.cuda_tile.program.operations import SIGNED, UNSIGNED, Predicate
-from tessera.backend.cuda_tile.program.program import Value
-from tessera.backend.cuda_tile.program.types import F32, I1, I8, I32, TF32, Element, Tile
+from tessera.backend.cuda_tile.program.program import TileValue
+from tessera.backend.cuda_tile.program.types import F32, I1, I8, I32, TF32, ElementType, TileType
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
 
 
-def _mma(e: Emitter, op: tile.MmaOp) -> None:
+def _mma(e: TileEmitter, op: tile.MmaOp) -> None:
     a, b, acc = e.get(op.a), e.get(op.b), e.get(op.acc)
     if op.k.value.data == 1:
         wide = [e.spread(e.converted(value, acc.number), acc.tile.shape) for value in (a, b)]
@@ -32,7 +32,7 @@ def _mma(e: Emitter, op: tile.MmaOp) -> None:
     e.define(op.result, e.build.one("mmaf", [a, b, acc], acc.type))
 
 
-def _integer_mma(e: Emitter, op: tile.MmaOp, a: Value, b: Value, acc: Value) -> Value:
+def _integer_mma(e: TileEmitter, op: tile.MmaOp, a: TileValue, b: TileValue, acc: TileValue) -> TileValue:
     if (a.number, b.number, acc.number) != (I8, I8, I32):
         raise CompileError(f"CUDA Tile IR has no product of {a.number.name} and {b.number.name} in {acc.number.name}")
     sign = SIGNED if op.unsigned_a is None else UNSIGNED
@@ -42,7 +42,7 @@ def _integer_mma(e: Emitter, op: tile.MmaOp, a: Value, b: Value, acc: Value) -> 
 _NEUTRAL: Mapping[str, float] = {"add": 0.0, "mul": 1.0, "max": float("-inf"), "min": float("inf")}
 
 
-def _identity(kind: str, element: Element) -> float:
+def _identity(kind: str, element: ElementType) -> float:
     if element == I1:
         return float(kind in ("mul", "min"))
     if element.is_float or kind in ("add", "mul"):
@@ -51,7 +51,7 @@ def _identity(kind: str, element: Element) -> float:
     return -top if kind == "max" else top - 1
 
 
-def _combined(e: Emitter, op: tile.ReduceOp, a: Value, b: Value) -> Value:
+def _combined(e: TileEmitter, op: tile.ReduceOp, a: TileValue, b: TileValue) -> TileValue:
     kind, element = op.kind.data, a.number
     if element == I1:
         return e.build.one("ori" if kind in ("add", "max") else "andi", [a, b], a.type)
@@ -63,19 +63,19 @@ def _combined(e: Emitter, op: tile.ReduceOp, a: Value, b: Value) -> Value:
     return e.build.one(f"{kind}i", [a, b], a.type, sign=SIGNED)
 
 
-def _reduce(e: Emitter, op: tile.ReduceOp) -> None:
+def _reduce(e: TileEmitter, op: tile.ReduceOp) -> None:
     given, axis = e.get(op.tile), op.axis.value.data
     own = given.number
     if own == I1 and op.kind.data == "add":
         raise CompileError("a sum of i1 counts modulo 2; cast to an integer first")
     wide = e.converted(given, F32) if own.is_narrow else given
-    scalar, shape = Tile(wide.number), wide.tile.shape
+    scalar, shape = TileType(wide.number), wide.tile.shape
     with e.build.block([scalar, scalar]) as body:
         e.build.end("yield", [_combined(e, op, *body.arguments)])
     (reduced,) = e.build.many(
         "reduce",
         [(wide,)],
-        [Tile(wide.number, (*shape[:axis], *shape[axis + 1 :]))],
+        [TileType(wide.number, (*shape[:axis], *shape[axis + 1 :]))],
         blocks=[body],
         dim=axis,
         identities=((_identity(op.kind.data, wide.number), wide.number),),
@@ -83,27 +83,27 @@ def _reduce(e: Emitter, op: tile.ReduceOp) -> None:
     e.define(op.result, e.converted(e.reshape(reduced, shape_of(op.result.type)), own))
 
 
-def _split(e: Emitter, op: tile.SplitOp) -> None:
+def _split(e: TileEmitter, op: tile.SplitOp) -> None:
     """The halves along an axis: tiles of a tile are numbered by how many of them lie before."""
     given, axis = e.get(op.tile), op.axis.value.data
     for half, result in enumerate(op.results):
-        at = [e.constant(half if dim == axis else 0, Tile(I32)) for dim in range(len(given.tile.shape))]
+        at = [e.constant(half if dim == axis else 0, TileType(I32)) for dim in range(len(given.tile.shape))]
         (made,) = e.build.many("extract", [(given, *at)], [e.type_of(result)])
         e.define(result, made)
 
 
-def _broadcast(e: Emitter, op: tile.BroadcastOp) -> None:
+def _broadcast(e: TileEmitter, op: tile.BroadcastOp) -> None:
     e.define(op.result, e.spread(e.get(op.value), shape_of(op.result.type)))
 
 
-def _mask(e: Emitter, op: tile.MaskOp) -> None:
+def _mask(e: TileEmitter, op: tile.MaskOp) -> None:
     shape, axis = shape_of(op.result.type), op.axis.value.data
     at = e.positions(e.get(op.position), shape[axis], axis, len(shape))
     inside = e.compared(Predicate.LT, at, e.spread(e.get(op.limit), at.tile.shape))
     e.define(op.result, e.spread(inside, shape))
 
 
-def _iota(e: Emitter, op: tile.IotaOp) -> None:
+def _iota(e: TileEmitter, op: tile.IotaOp) -> None:
     shape, axis = shape_of(op.result.type), op.axis.value.data
     at = e.positions(e.get(op.offset), shape[axis], axis, len(shape))
     e.define(op.result, e.spread(e.converted(at, element_of(op.result.type)), shape))
@@ -112,15 +112,15 @@ def _iota(e: Emitter, op: tile.IotaOp) -> None:
 _PREDICATES: Mapping[str, Predicate] = {each.name.lower(): each for each in Predicate}
 
 
-def _compare(e: Emitter, op: tile.CompareOp) -> None:
+def _compare(e: TileEmitter, op: tile.CompareOp) -> None:
     e.define(op.result, e.compared(_PREDICATES[op.predicate.data], e.get(op.a), e.get(op.b)))
 
 
-def _select(e: Emitter, op: tile.SelectOp) -> None:
+def _select(e: TileEmitter, op: tile.SelectOp) -> None:
     e.define(op.result, e.select(e.get(op.condition), e.get(op.a), e.get(op.b)))
 
 
-def _cast(e: Emitter, op: tile.CastOp) -> None:
+def _cast(e: TileEmitter, op: tile.CastOp) -> None:
     convert(e, op.value, op.result)
 
 

@@ -12,17 +12,24 @@ from functools import singledispatchmethod
 from typing import Any, Final
 
 from tessera.backend.cuda_tile.program.operations import CODES, VERSION
-from tessera.backend.cuda_tile.program.program import Block, Hints, Operand, Operation, Program, Value
+from tessera.backend.cuda_tile.program.program import (
+    Hints,
+    Operand,
+    TileBlock,
+    TileOperation,
+    TileProgram,
+    TileValue,
+)
 from tessera.backend.cuda_tile.program.types import (
     ELEMENTS,
     I1,
     I32,
     TF32,
-    Element,
+    ElementType,
     PartitionView,
     Pointer,
     TensorView,
-    Tile,
+    TileType,
     Token,
 )
 
@@ -36,7 +43,7 @@ _PADDING: Final = {"zero": 0, "pos_inf": 3, "neg_inf": 4}
 _FILLER: Final = b"\xcb"
 
 
-def encode(program: Program) -> bytes:
+def encode(program: TileProgram) -> bytes:
     """A module with the program's entry."""
     return _Writer().module(program)
 
@@ -95,13 +102,13 @@ class _Writer:
 
     def __init__(self) -> None:
         self._strings, self._types, self._constants = _Table(), _Table(), _Table()
-        self._values: dict[Value, int] = {}
+        self._values: dict[TileValue, int] = {}
         self._next = 0
         self._operations = 0
         for known in (I1, I32):  # readers know these two by their numbers
             self._type(known)
 
-    def module(self, program: Program) -> bytes:
+    def module(self, program: TileProgram) -> bytes:
         """The whole file."""
         functions = varint(1) + self._entry(program)
         strings, debug = self._strings, self._debug()
@@ -133,7 +140,7 @@ class _Writer:
     def _string(self, text: str) -> bytes:
         return varint(self._strings.number(text, text.encode))
 
-    def _entry(self, program: Program) -> bytes:
+    def _entry(self, program: TileProgram) -> bytes:
         types = [argument.type for argument in program.body.arguments]
         found = self._string(program.name)
         found += varint(self._types.number(("function", *types), lambda: self._function(types)))
@@ -156,7 +163,7 @@ class _Writer:
         found = bytes([_HINTS]) + varint(1) + self._string(hints.arch) + bytes([_DICTIONARY]) + varint(len(items))
         return found + b"".join(self._string(name) + self._integer(number) for name, number in items)
 
-    def _integer(self, value: int, element: Element = I32) -> bytes:
+    def _integer(self, value: int, element: ElementType = I32) -> bytes:
         return bytes([_INTEGER]) + self._type(element) + varint(value & (1 << element.bits) - 1)
 
     # -- types --------------------------------------------------------------------------------------------------------
@@ -169,7 +176,7 @@ class _Writer:
         raise AssertionError(kind)
 
     @_written.register
-    def _(self, kind: Element) -> bytes:
+    def _(self, kind: ElementType) -> bytes:
         return bytes([_ELEMENT_NUMBERS[kind]])
 
     @_written.register
@@ -181,7 +188,7 @@ class _Writer:
         return bytes([_POINTER]) + self._type(kind.element)
 
     @_written.register
-    def _(self, kind: Tile) -> bytes:
+    def _(self, kind: TileType) -> bytes:
         return bytes([_TILE]) + self._type(kind.element) + _integers(kind.shape, 8)
 
     @_written.register
@@ -197,11 +204,11 @@ class _Writer:
 
     # -- operations ---------------------------------------------------------------------------------------------------
 
-    def _define(self, value: Value) -> None:
+    def _define(self, value: TileValue) -> None:
         self._values[value] = self._next
         self._next += 1
 
-    def _operation(self, operation: Operation) -> bytes:
+    def _operation(self, operation: TileOperation) -> bytes:
         code = CODES[operation.name]
         self._operations += 1
         found = varint(code.number)
@@ -221,11 +228,11 @@ class _Writer:
     def _operand(self, operand: Operand) -> bytes:
         if operand is None:
             return b""
-        if isinstance(operand, Value):
+        if isinstance(operand, TileValue):
             return varint(self._values[operand])
         return varint(len(operand)) + b"".join(varint(self._values[each]) for each in operand)
 
-    def _block(self, block: Block) -> bytes:
+    def _block(self, block: TileBlock) -> bytes:
         before = self._next
         for argument in block.arguments:
             self._define(argument)
@@ -253,7 +260,7 @@ class _Writer:
             return bytes([_DIVISIBLE]) + varint(number) + b"\0"
         return bytes([_BOUNDED, 3]) + _signed(0) + _signed(number)
 
-    def _identity(self, number: float, element: Element) -> bytes:
+    def _identity(self, number: float, element: ElementType) -> bytes:
         if element == I1:
             return bytes([_BOOL, int(number)])
         if not element.is_float:
@@ -265,7 +272,7 @@ class _Writer:
 _ELEMENT_NUMBERS: Final = {element: number for number, element in enumerate(ELEMENTS)}
 
 
-def number_bytes(number: float, element: Element) -> bytes:
+def number_bytes(number: float, element: ElementType) -> bytes:
     """A number as memory holds one of the type."""
     if not element.is_float:
         return int(number).to_bytes(max(element.bits // 8, 1), "little", signed=element.bits > 1)

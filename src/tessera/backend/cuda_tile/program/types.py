@@ -10,7 +10,7 @@ Padding: TypeAlias = Literal["", "zero", "neg_inf", "pos_inf"]
 
 
 @dataclass(frozen=True)
-class Element:
+class ElementType:
     """A type of numbers: its name in Tile IR, what it is, and its bits."""
 
     name: str
@@ -28,18 +28,18 @@ class Element:
         return self.is_float and self.bits < 32
 
 
-I1: Final = Element("i1", "integer", 1)
-I8: Final = Element("i8", "integer", 8)
-I16: Final = Element("i16", "integer", 16)
-I32: Final = Element("i32", "integer", 32)
-I64: Final = Element("i64", "integer", 64)
-F16: Final = Element("f16", "float", 16)
-BF16: Final = Element("bf16", "float", 16)
-F32: Final = Element("f32", "float", 32)
-TF32: Final = Element("tf32", "float", 32)
-F64: Final = Element("f64", "float", 64)
-F8E4M3FN: Final = Element("f8E4M3FN", "float", 8)
-F8E5M2: Final = Element("f8E5M2", "float", 8)
+I1: Final = ElementType("i1", "integer", 1)
+I8: Final = ElementType("i8", "integer", 8)
+I16: Final = ElementType("i16", "integer", 16)
+I32: Final = ElementType("i32", "integer", 32)
+I64: Final = ElementType("i64", "integer", 64)
+F16: Final = ElementType("f16", "float", 16)
+BF16: Final = ElementType("bf16", "float", 16)
+F32: Final = ElementType("f32", "float", 32)
+TF32: Final = ElementType("tf32", "float", 32)
+F64: Final = ElementType("f64", "float", 64)
+F8E4M3FN: Final = ElementType("f8E4M3FN", "float", 8)
+F8E5M2: Final = ElementType("f8E5M2", "float", 8)
 
 ELEMENTS: Final = (I1, I8, I16, I32, I64, F16, BF16, F32, TF32, F64, F8E4M3FN, F8E5M2)
 """All of them, in the order of their numbers in the binary format."""
@@ -49,7 +49,7 @@ ELEMENTS: Final = (I1, I8, I16, I32, I64, F16, BF16, F32, TF32, F64, F8E4M3FN, F
 class Pointer:
     """An address of elements."""
 
-    element: Element
+    element: ElementType
 
     @property
     def name(self) -> str:
@@ -58,10 +58,10 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Tile:
+class TileType:
     """A tile; a scalar is one without dimensions."""
 
-    element: Element | Pointer
+    element: ElementType | Pointer
     shape: tuple[int, ...] = ()
 
     @property
@@ -70,21 +70,21 @@ class Tile:
         return f"tile<{'x'.join([*map(str, self.shape), self.element.name])}>"
 
     @property
-    def number(self) -> Element:
+    def number(self) -> ElementType:
         """The type of its elements, which are numbers."""
-        assert isinstance(self.element, Element)
+        assert isinstance(self.element, ElementType)
         return self.element
 
-    def of(self, element: Element | Pointer) -> Tile:
+    def of(self, element: ElementType | Pointer) -> TileType:
         """A tile of this shape and other elements."""
-        return Tile(element, self.shape)
+        return TileType(element, self.shape)
 
 
 @dataclass(frozen=True)
 class TensorView:
     """A tensor in memory; None is an extent or stride that is known at run time."""
 
-    element: Element
+    element: ElementType
     shape: tuple[int | None, ...]
     strides: tuple[int | None, ...]
 
@@ -120,4 +120,4 @@ class Token:
     name: str = "token"
 
 
-Type: TypeAlias = Tile | TensorView | PartitionView | Token
+Type: TypeAlias = TileType | TensorView | PartitionView | Token

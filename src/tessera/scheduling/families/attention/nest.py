@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from xdsl.ir import SSAValue
 
-from tessera.scheduling.families.attention.visibility import Block, is_placed, is_sparse, visibility
+from tessera.scheduling.families.attention.visibility import ScoreBlock, is_placed, is_sparse, visibility
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
 from tessera.scheduling.lowering.loop_nest import LoopNest
@@ -83,7 +83,7 @@ class AttentionNest(LoopNest, ABC):
             axis: builder.sub(builder.minimum(builder.add(at, builder.index(sizes[axis])), past[axis]), one)
             for axis, at in first.items()
         }
-        found = visibility(builder, self.writer, self.spec.mask, Block(first, last, sizes, reads))
+        found = visibility(builder, self.writer, self.spec.mask, ScoreBlock(first, last, sizes, reads))
         certain, possible = (builder.element(each) for each in found)
         return certain, possible
 

@@ -40,7 +40,7 @@ Writing: TypeAlias = Callable[[Mapping[str, int], Mapping[str, SSAValue]], TileW
 
 
 @dataclass(frozen=True)
-class Block:
+class ScoreBlock:
     """A block of scores: positions of the first query and key, and of the last ones, and how many there may be of each.
 
     With `reads` what is read along queries and keys is looked at; else anything may stand there.
@@ -68,7 +68,7 @@ def is_read(mask: Value) -> bool:
     return mask.operation == "load" or next(matrices, None) is not None
 
 
-def visibility(builder: TileBuilder, writing: Writing, mask: Value, block: Block) -> Bounds:
+def visibility(builder: TileBuilder, writing: Writing, mask: Value, block: ScoreBlock) -> Bounds:
     """Whether a mask certainly shows all of a block, and whether it may show any of it."""
     return _Intervals(builder, writing, block).of(mask)
 
@@ -76,7 +76,7 @@ def visibility(builder: TileBuilder, writing: Writing, mask: Value, block: Block
 class _Intervals:
     """Bounds of expressions over a block."""
 
-    def __init__(self, builder: TileBuilder, writing: Writing, block: Block) -> None:
+    def __init__(self, builder: TileBuilder, writing: Writing, block: ScoreBlock) -> None:
         self.builder, self.writing, self.block = builder, writing, block
         self.safe: SSAValue | None = None
         """Whether no integer has wrapped around so far."""
