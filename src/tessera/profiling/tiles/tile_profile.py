@@ -133,9 +133,12 @@ def rows_of(records: Iterable[Record], tiles: StepTiles, clock: ClockCost, ns_pe
 def _collective_row(records: Sequence[Record]) -> TileRow:
     first, taken = records[0], [record.duration_us for record in records]
     latency_us, alone = float(numpy.median(taken)), first.collective_algorithm == "identity"
-    bandwidth = None if alone or not latency_us else (first.collective_bytes or 0.0) / latency_us / 1e3
+    nbytes = None if alone else first.collective_bytes or 0.0
+    bandwidth = nbytes / latency_us / 1e3 if nbytes is not None and latency_us else None
     operator = first.collective_type or first.kernel_name
-    unavailable = dict.fromkeys((*OF_TILES, "gflop_per_s"), COLLECTIVE)
+    unavailable = dict.fromkeys((*OF_TILES, "flops", "gflop_per_s"), COLLECTIVE)
+    if nbytes is None:
+        unavailable["bytes"] = ALONE
     if bandwidth is None:
         unavailable["bandwidth_gbps"] = ALONE if alone else NO_TIME
     return TileRow(
@@ -147,6 +150,7 @@ def _collective_row(records: Sequence[Record]) -> TileRow:
         latency_us=latency_us,
         fastest_us=min(taken),
         slowest_us=max(taken),
+        bytes=nbytes,
         bandwidth_gbps=bandwidth,
         unavailable=unavailable,
     )
