@@ -25,6 +25,7 @@ from tessera.runtime.plans.gpu_timed_plan import TimedDevicePlan, TimedStep, til
 from tessera.runtime.plans.plan import PlanOutput
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sources import ChosenSchedule
 from tessera.target import Target
 from tests.unit.runtime.devices.fake import FakeDriver
 from tests.unit.runtime.plans.test_device_plan import RESULT, SLOTS, leaf, plan
@@ -66,15 +67,15 @@ def test_each_program_is_a_tile_between_two_readings() -> None:
     assert row.label.startswith("MatMul[")
 
 
-def persistent(compiler: DeviceCompiler, call: Call, problem: Problem) -> Schedule:
+def persistent(compiler: DeviceCompiler, call: Call, problem: Problem) -> ChosenSchedule:
     chosen = compiler.default_schedule(compiler.subject(call), problem)
-    return chosen.replace(tile=(16, 16, 16), grid="persistent")
+    return ChosenSchedule(chosen.replace(tile=(16, 16, 16), grid="persistent"), "tuned")
 
 
 @pytest.fixture
 def walking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     compiler = compilers.gpu_compiler("interpreter")
-    monkeypatch.setattr(compiler, "source", persistent)
+    monkeypatch.setattr(compiler, "tuned", persistent)
     compiler.forget_schedules()
     yield
     compiler.forget_schedules()

@@ -160,9 +160,16 @@ def test_what_is_used_elsewhere_is_made() -> None:
     weights = op.softmax(op.matmul(q, k.T))
     assert rules(op.matmul(weights, v) * op.sum(weights)) == []
     assert rules(op.matmul(op.softmax(op.matmul(q, k.T), 0), v)) == []
-    assert rules(op.matmul(op.softmax(op.tanh(op.matmul(q, k.T))), v)) == []
-    assert rules(op.matmul(op.softmax(op.where(SEEN, op.matmul(q, k.T), -10.0)), v)) == []
+    assert rules(op.matmul(op.softmax(op.cumsum(op.matmul(q, k.T), -1)), v)) == []
     assert rules(op.matmul(op.softmax(op.matmul(q, k.T, tile_shape=(64, 64, 64))), v)) == []
+
+
+@pytest.mark.parametrize("changed", [op.tanh, lambda s: op.where(SEEN, s, -10.0)], ids=["tanh", "low scores"])
+def test_what_is_done_to_each_score_is_done_by_attention(changed: Callable[[Tensor], Tensor]) -> None:
+    q, k, v = normal(9, 8), normal(13, 8), normal(13, 5)
+    result = op.matmul(op.softmax(changed(op.matmul(q, k.T))), v)
+    assert rules(result) == ["recognize-attention"]
+    check(result)
 
 
 def test_a_mask_that_widens_the_scores_is_none_of_attentions() -> None:

@@ -24,6 +24,7 @@ from tessera.errors import ArgumentError
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sources import ChosenSchedule
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
 from tessera.tuning.measure.execution import CpuBench
 from tessera.tuning.measure.metrics import Roof
@@ -81,12 +82,12 @@ def drawn_schedules(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Schedule]]
     """Every kernel that is bound takes a random schedule of its space; the list collects them."""
     compiler, generator, drawn = compilers.kernel_compiler(), random.Random(1), list[Schedule]()
 
-    def draw(compiler: DeviceCompiler, call: Call, problem: Problem) -> Schedule:
+    def draw(compiler: DeviceCompiler, call: Call, problem: Problem) -> ChosenSchedule:
         space = compiler.space(compiler.subject(call), problem)
         drawn.append(space.draw(generator))
-        return drawn[-1]
+        return ChosenSchedule(drawn[-1], "tuned")
 
-    monkeypatch.setattr(compiler, "source", draw)
+    monkeypatch.setattr(compiler, "tuned", draw)
     yield drawn
     monkeypatch.undo()
     pipeline.forget_plans()
@@ -127,7 +128,7 @@ def test_a_winner_with_another_order_is_not_used_under_a_fixed_one() -> None:
     compiler = compilers.kernel_compiler()
     asked: list[bool] = []
 
-    def remembered(compiler: DeviceCompiler, call: Call, problem: Problem) -> Schedule | None:
+    def remembered(compiler: DeviceCompiler, call: Call, problem: Problem) -> ChosenSchedule | None:
         subject = compiler.subject(call)
         start = subject.kernels.start(problem)
         mc, nc, kc = start.integers("tile")
@@ -138,7 +139,7 @@ def test_a_winner_with_another_order_is_not_used_under_a_fixed_one() -> None:
 
     x, y = normal(64, 1000), normal(1000, 64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "source", remembered)
+        patch.setattr(compiler, "tuned", remembered)
         for mode in get_args(numerics.Mode):
             pipeline.forget_plans()
             with numerics.policy(mode):
