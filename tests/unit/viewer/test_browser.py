@@ -194,7 +194,7 @@ def test_the_keyboard_alone_reaches_a_slice(show: Show) -> None:
     told = shown.page.locator("p[aria-live]").inner_text()
     assert "starts at" in told
     shown.page.keyboard.press("t")
-    assert shown.page.locator("h2", has_text="Slices in view").count() == 1
+    shown.page.locator("h2", has_text="Slices in view").wait_for()
 
 
 def test_the_keyboard_alone_opens_a_row(show: Show) -> None:
