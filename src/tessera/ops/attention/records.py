@@ -123,9 +123,10 @@ def reference_products(
 
 
 def reference_means(scores: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """The values' means by the softmax of scores; 0 where all of them are -inf."""
+    """The values' means by the softmax of scores; 0, with no gradient, where all of them are -inf."""
     blind = (scores == float("-inf")).all(-1, keepdim=True)
-    return torch.where(blind, 0.0, torch.softmax(scores, -1)) @ v
+    seen = torch.where(blind, 0.0, scores)  # the softmax of a blind row, and with it the gradient, would be NaN
+    return torch.where(blind, 0.0, torch.softmax(seen, -1)) @ v
 
 
 # -- body -------------------------------------------------------------------------------------------------------------
