@@ -209,3 +209,17 @@ def test_mistakes() -> None:
     for options, error, message in wrong:
         with pytest.raises(error, match=message):
             op.flash_attention(q, k, v, **options)
+
+
+def test_rows_that_see_nothing_have_no_gradient_of_any_order() -> None:
+    q, k, v = (x.double() for x in drawn(5, 6, 2, 1))
+
+    def ours(q: Any) -> Any:
+        return op.sum(op.flash_attention(q, k, v, mask_mod=lambda b, h, i, j: i > 2) ** 2)
+
+    first = grad.grad(ours)
+    second = grad.grad(lambda q: op.sum(first(q) ** 2))(q).torch()
+    assert (first(q).torch()[..., :3, :] == 0).all()
+    assert (second[..., :3, :] == 0).all()
+    assert second.isfinite().all()
+    assert (second[..., 3:, :] != 0).all()

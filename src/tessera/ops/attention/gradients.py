@@ -158,7 +158,9 @@ def _weights(scores: N) -> N:
     along = len(scores.shape) - 1
     blind = call("max", scores, axes=(along,), keepdims=True)
     blind = call("eq", blind, literal(-math.inf, scores.dtype))
-    return call("where", blind, literal(0, scores.dtype), call("softmax", scores, axis=along))
+    nothing = literal(0, scores.dtype)
+    seen = call("where", blind, nothing, scores)  # the softmax of a blind row would be NaN, and so its gradient
+    return call("where", blind, nothing, call("softmax", seen, axis=along))
 
 
 def _fitted(cotangent: N, operand: N, shared: int) -> N:
