@@ -21,7 +21,7 @@ _LINE = 128
 
 _A100 = "NVIDIA A100 Tensor Core GPU Architecture, white paper V1.0"
 _A100_SHEET = "NVIDIA A100 Tensor Core GPU, data sheet, table of specifications"
-_ADA = "NVIDIA Ada GPU Architecture, white paper V2.01, appendix A, GeForce RTX 4090"
+_ADA = "NVIDIA Ada GPU Architecture, white paper V2.01, appendix A, GeForce RTX 4090, as others quote it, not read"
 _H100 = "NVIDIA H100 Tensor Core GPU Architecture, white paper V1.04"
 _H100_TABLE = f"{_H100}, table 3, Comparison of NVIDIA A100 and H100 Data Center GPUs"
 _H200_SHEET = "NVIDIA H200 Tensor Core GPU, data sheet, technical specifications"

@@ -20,12 +20,13 @@ from tessera.backend import registry
 from tessera.backend.contract import GpuKernelObject
 from tessera.backend.cuda_tile import CudaTileBackend
 from tessera.backend.cuda_tile.emission.emitter import element_of
-from tessera.backend.cuda_tile.emission.kernel import Emitted, emit, static_strides
+from tessera.backend.cuda_tile.emission.kernel import Emitted, emit
 from tessera.backend.cuda_tile.program.text import text_of
 from tessera.backend.gpu_objects import LaunchFacts
 from tessera.compiler import pipeline
 from tessera.errors import CompileError
 from tessera.ir.interpreter.interpreter import run_kernel
+from tessera.ir.tile.facts import static_strides
 from tessera.ir.tile.operations import find_kernel, integers
 from tessera.runtime.devices.device import Grid, Loaded, use_driver
 from tessera.runtime.devices.interpreter_device import InterpreterDriver

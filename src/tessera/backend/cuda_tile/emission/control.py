@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backend.cuda_tile.emission.emitter import Handler, TileEmitter
 from tessera.backend.cuda_tile.program.program import TileValue
 from tessera.backend.cuda_tile.program.types import I32, I64, TileType
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
+from tessera.ir.tile.facts import runs_once
 
 
 def _parallel(e: TileEmitter, op: tile.ParallelOp) -> None:
@@ -59,7 +60,7 @@ def _step(e: TileEmitter, op: tile.ParallelOp, number: TileValue, counts: Sequen
         lower, upper = arguments[2 * dim], arguments[2 * dim + 1]
         begin = at[dim] if step == 1 else e.arithmetic("mul", at[dim], e.index(step))
         e.define(lower, begin)
-        if any(not (isinstance(use.operation, tile.ForOp) and _runs_once(use.operation)) for use in upper.uses):
+        if any(not (isinstance(use.operation, tile.ForOp) and runs_once(use.operation)) for use in upper.uses):
             e.define(upper, e.at_most(e.add(begin, e.index(step)), e.get(op.extents[dim])))
     e.run(op.body.block)
 
@@ -77,23 +78,12 @@ def _grouped(
     return e.add(first, e.remainder(rest, rows)), e.divided(rest, rows)
 
 
-def _runs_once(loop: tile.ForOp) -> bool:
-    """Whether a loop walks a step of the grid along one dimension, in steps no smaller than that."""
-    lower, upper = loop.lower, loop.upper
-    if not (isinstance(lower, BlockArgument) and isinstance(upper, BlockArgument) and lower.block is upper.block):
-        return False
-    grid = lower.block.parent_op()
-    if not isinstance(grid, tile.ParallelOp) or lower.index % 2 or upper.index != lower.index + 1:
-        return False
-    return loop.step.value.data >= tile.integers(grid.steps)[lower.index // 2]
-
-
 def _for(e: TileEmitter, op: tile.ForOp) -> None:
     index, *carried = op.body.block.args
     last = op.body.block.last_op
     assert isinstance(last, tile.YieldOp)
     initial = [e.get(value) for value in op.initial]
-    if _runs_once(op):
+    if runs_once(op):
         e.define(index, e.get(op.lower))
         _define(e, carried, initial)
         e.run(op.body.block)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import MemRefType, ModuleOp, NoneAttr, StridedLayoutAttr
+from xdsl.dialects.builtin import MemRefType, ModuleOp
 from xdsl.ir import BlockArgument
 
 from tessera.backend.cuda_tile.emission.arithmetic import ARITHMETIC
@@ -19,6 +19,7 @@ from tessera.backend.gpu_objects import GpuParameter, Role
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
 from tessera.ir.tile.divisors import divisors_of
+from tessera.ir.tile.facts import static_strides
 from tessera.ir.tile.float8 import float8_to_integers
 from tessera.ir.tile.operations import find_kernel
 from tessera.target import Target
@@ -129,17 +130,3 @@ def _buffer(
         all_of("size", extents),
         all_of("stride", strides),
     )
-
-
-def static_strides(kind: MemRefType) -> list[int | None]:
-    """The strides that a type promises; of a type without a layout, those of a contiguous buffer as far as known."""
-    if isinstance(kind.layout, StridedLayoutAttr):
-        return [None if isinstance(stride, NoneAttr) else stride.data for stride in kind.layout.strides]
-    if not isinstance(kind.layout, NoneAttr):
-        raise CompileError(f"the layout of {kind} is no list of strides")
-    strides: list[int | None] = []
-    step: int | None = 1
-    for extent in reversed(kind.get_shape()):
-        strides.append(step)
-        step = None if step is None or extent < 0 else step * extent
-    return strides[::-1]

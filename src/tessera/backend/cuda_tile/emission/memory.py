@@ -16,7 +16,6 @@ from xdsl.dialects import arith, memref
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Operation, SSAValue
 
-from tessera.backend.cuda_tile.emission.alignment import begins_inside, is_multiple, is_natural
 from tessera.backend.cuda_tile.emission.emitter import Handler, TileEmitter, element_of, shape_of
 from tessera.backend.cuda_tile.program.operations import UNSIGNED, WEAK, Predicate
 from tessera.backend.cuda_tile.program.program import TileValue
@@ -34,6 +33,7 @@ from tessera.backend.cuda_tile.program.types import (
 )
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
+from tessera.ir.tile.facts import begins_inside, is_multiple, is_natural
 
 _MASKED, _PADDED = 4, 8
 """Flags of loads and stores by addresses."""

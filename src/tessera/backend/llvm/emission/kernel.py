@@ -24,13 +24,14 @@ from tessera.backend.llvm.emission.values import (
 )
 from tessera.backend.llvm.matrix.product import MATRIX
 from tessera.backend.llvm.matrix.tiles import unit_values
-from tessera.backend.llvm.memory.buffers import MEMORY, static_strides
+from tessera.backend.llvm.memory.buffers import MEMORY
 from tessera.backend.llvm.memory.staging import STAGING
 from tessera.backend.llvm.tiles.arithmetic import ARITHMETIC
 from tessera.backend.llvm.tiles.functions import FUNCTIONS
 from tessera.backend.llvm.tiles.operations import TILES
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
+from tessera.ir.tile.facts import static_strides
 from tessera.ir.tile.operations import find_kernel
 from tessera.target import Target
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from xdsl.dialects import memref
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, MemRefType, NoneAttr, StridedLayoutAttr
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, MemRefType
 from xdsl.ir import Attribute, Operation
 
 from tessera.backend.llvm.emission.emitter import zero
@@ -33,6 +33,7 @@ from tessera.backend.llvm.memory.addressing import TileAddress, advance, single,
 from tessera.backend.llvm.memory.parts import load, store_past_caches
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
+from tessera.ir.tile.facts import static_strides
 
 _LINE_BYTES = 64
 
@@ -120,18 +121,6 @@ def _write_pairs(generator: Generator, at: TileAddress, value: Tile) -> None:
         kind = vector_type(at.element.llvm, pairs.depth * lanes)
         emitter.effect(f"store {kind} {part}, ptr {advance(emitter, pointer, offset)}, align {at.element.size}")
         offset += GROUP_BYTES * lanes
-
-
-def static_strides(kind: MemRefType[Attribute]) -> list[int | None]:
-    """The strides, in elements, that a memref type fixes; None where it leaves them open."""
-    if isinstance(kind.layout, StridedLayoutAttr):
-        return [None if isinstance(stride, NoneAttr) else stride.data for stride in kind.layout.strides.data]
-    strides: list[int | None] = []
-    step: int | None = 1
-    for extent in reversed(kind.get_shape()):
-        strides.append(step)
-        step = step * extent if step is not None and extent >= 0 else None
-    return strides[::-1]
 
 
 def scratch(

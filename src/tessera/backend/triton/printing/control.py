@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backend.triton.printing.printer import Handler, Printer, Text
 from tessera.backend.triton.printing.tile_clock import is_timed, reading
 from tessera.ir.tile import operations as tile
+from tessera.ir.tile.facts import runs_once
 
 
 def parallel(p: Printer, op: tile.ParallelOp) -> None:
@@ -102,25 +103,14 @@ def _grouped(p: Printer, names: tuple[str, str], counts: tuple[str, str], steps:
 
 def _is_end_used(upper: SSAValue) -> bool:
     """Whether the end of a program's share is needed; a loop over the share in whole steps does not need it."""
-    return any(not (isinstance(use.operation, tile.ForOp) and _runs_once(use.operation)) for use in upper.uses)
-
-
-def _runs_once(loop: tile.ForOp) -> bool:
-    """Whether a loop walks a program's share of one dimension, in steps no smaller than the share."""
-    lower, upper = loop.lower, loop.upper
-    if not (isinstance(lower, BlockArgument) and isinstance(upper, BlockArgument) and lower.block is upper.block):
-        return False
-    grid = lower.block.parent_op()
-    if not isinstance(grid, tile.ParallelOp) or lower.index % 2 or upper.index != lower.index + 1:
-        return False
-    return loop.step.value.data >= tile.integers(grid.steps)[lower.index // 2]
+    return any(not (isinstance(use.operation, tile.ForOp) and runs_once(use.operation)) for use in upper.uses)
 
 
 def _for(p: Printer, op: tile.ForOp) -> None:
     index, *carried = op.body.block.args
     last = op.body.block.last_op
     assert isinstance(last, tile.YieldOp)
-    if _runs_once(op):
+    if runs_once(op):
         p.define(index, p.get(op.lower))
         _assign(p, carried, op.initial)
         p.run(op.body.block)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects import arith, memref
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, MemRefType, NoneAttr, StridedLayoutAttr
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, MemRefType
+from xdsl.ir import Operation, SSAValue
 
 from tessera.backend.triton.printing import descriptors
 from tessera.backend.triton.printing.descriptors import Descriptor, Key
@@ -20,6 +20,7 @@ from tessera.backend.triton.printing.printer import Handler, Printer, Text, elem
 from tessera.backend.triton.printing.tiles import along
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
+from tessera.ir.tile.facts import is_natural, static_strides
 
 
 @dataclass(frozen=True)
@@ -40,23 +41,9 @@ def buffer_names(name: str, kind: MemRefType) -> BufferNames:
     """The names of a buffer argument called `name`."""
     sizes = [str(extent) if extent >= 0 else f"{name}_size_{dim}" for dim, extent in enumerate(kind.get_shape())]
     strides: list[str] = []
-    for dim, stride in enumerate(_static_strides(kind)):
+    for dim, stride in enumerate(static_strides(kind)):
         strides.append(f"{name}_stride_{dim}" if stride is None else str(stride))
     return BufferNames(name, tuple(sizes), tuple(strides))
-
-
-def _static_strides(kind: MemRefType) -> list[int | None]:
-    """The strides that a type promises; of a type without a layout, those of a contiguous buffer as far as known."""
-    if isinstance(kind.layout, StridedLayoutAttr):
-        return [None if isinstance(stride, NoneAttr) else stride.data for stride in kind.layout.strides]
-    if not isinstance(kind.layout, NoneAttr):
-        raise CompileError(f"the layout of {kind} is no list of strides")
-    strides: list[int | None] = []
-    step: int | None = 1
-    for extent in reversed(kind.get_shape()):
-        strides.append(step)
-        step = None if step is None or extent < 0 else step * extent
-    return strides[::-1]
 
 
 class Buffers:
@@ -139,7 +126,7 @@ class Buffers:
             terms += _term(at, names.strides[dim], wide)
             if axis >= 0 and not promised[axis]:
                 conditions.append(f"({at} < {names.sizes[dim]})")
-                if not _is_natural(index):
+                if not is_natural(index):
                     conditions.append(f"({at} >= 0)")
         if all(extent == 1 for extent in shape):
             terms.append(along("tl.arange(0, 1)", 0, len(shape)))
@@ -179,23 +166,6 @@ def constant_index(value: SSAValue) -> int:
     if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr):
         return owner.value.value.data
     raise CompileError("the dimension of memref.dim is a constant")
-
-
-def _is_natural(value: SSAValue) -> bool:
-    """Whether an index cannot be negative, as far as its making shows."""
-    owner = value.owner
-    if isinstance(value, BlockArgument):
-        parent = value.block.parent_op()
-        if isinstance(parent, tile.ForOp):
-            return value.index == 0 and _is_natural(parent.lower)
-        return isinstance(parent, (tile.ParallelOp, tile.StageOp))
-    if isinstance(owner, arith.ConstantOp):
-        return isinstance(owner.value, IntegerAttr) and owner.value.value.data >= 0
-    if isinstance(owner, (arith.AddiOp, arith.MuliOp, arith.DivSIOp, arith.MinSIOp)):
-        return all(_is_natural(operand) for operand in owner.operands)
-    if isinstance(owner, arith.MaxSIOp):
-        return any(_is_natural(operand) for operand in owner.operands)
-    return isinstance(owner, memref.DimOp)
 
 
 def _load_staged(p: Printer, op: tile.LoadOp, stage: tile.StageOp) -> None:

@@ -1,11 +1,14 @@
-"""What is sure of the indices of a kernel: which are multiples of a number, not negative, or inside of a buffer."""
+"""What is sure of a kernel before it runs: indices that are multiples of a number, not negative, or inside of a buffer;
+loops that run once; strides that a buffer's type promises.
+"""
 
 from __future__ import annotations
 
 from xdsl.dialects import arith, memref
-from xdsl.dialects.builtin import IntegerAttr
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, NoneAttr, StridedLayoutAttr
+from xdsl.ir import Attribute, BlockArgument, SSAValue
 
+from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
 
 
@@ -80,3 +83,30 @@ def _is_extent(limit: SSAValue) -> bool:
     if isinstance(owner, arith.MinSIOp):
         return any(_is_extent(operand) for operand in owner.operands)
     return isinstance(owner, memref.DimOp)
+
+
+def runs_once(loop: tile.ForOp) -> bool:
+    """Whether a loop walks a step of the grid along one dimension, in steps no smaller than that: it runs once."""
+    lower, upper = loop.lower, loop.upper
+    if not (isinstance(lower, BlockArgument) and isinstance(upper, BlockArgument) and lower.block is upper.block):
+        return False
+    grid = lower.block.parent_op()
+    if not isinstance(grid, tile.ParallelOp) or lower.index % 2 or upper.index != lower.index + 1:
+        return False
+    return loop.step.value.data >= tile.integers(grid.steps)[lower.index // 2]
+
+
+def static_strides(kind: MemRefType[Attribute]) -> list[int | None]:
+    """The strides that a type promises; of a type without a layout, those of a contiguous buffer as far as
+    known. None where it leaves them open. Raises CompileError for a layout that is no list of strides.
+    """
+    if isinstance(kind.layout, StridedLayoutAttr):
+        return [None if isinstance(stride, NoneAttr) else stride.data for stride in kind.layout.strides]
+    if not isinstance(kind.layout, NoneAttr):
+        raise CompileError(f"the layout of {kind} is no list of strides")
+    strides: list[int | None] = []
+    step: int | None = 1
+    for extent in reversed(kind.get_shape()):
+        strides.append(step)
+        step = None if step is None or extent < 0 else step * extent
+    return strides[::-1]
