@@ -43,13 +43,10 @@ def halves(growth: Any, x: Tensor) -> Tensor | None:
 def padded_after(growth: Any, x: Tensor) -> Tensor | None:
     """A convolution of single pixels whose image has zeros below and at its right, but none before."""
     chance, dtype = growth.chance, _exact_enough(growth, x)
-    n, c, h, w = 1, chance.choice((3, 8)), chance.randint(3, 9), chance.randint(3, 9)
-    image = growth.fresh((n, c, h, w), dtype)
-    weights = growth.fresh((c, c, 1, 1), dtype)
-    if growth.smooth:
-        return op.conv2d(image, weights, stride=2) * 0.5  # whose gradient has such a convolution
-    after = chance.choice(((0, 0, 1, 1), (0, 0, 2, 0), (0, 0, 0, 1)))
-    return op.relu(call("conv2d", image, weights, padding=after))
+    c, h, w = chance.choice((3, 8)), chance.randint(3, 9), chance.randint(3, 9)
+    image, weights = growth.fresh((1, h, w, c), dtype), growth.fresh((c, c, 1, 1), dtype)
+    made = call("conv2d", image, weights, padding=chance.choice(((0, 0, 1, 1), (0, 0, 2, 0), (0, 0, 0, 1))))
+    return made * 0.5 if growth.smooth else op.relu(made)
 
 
 def weighted_channels(growth: Any, x: Tensor) -> Tensor | None:
@@ -96,6 +93,18 @@ def repeated_heads(growth: Any, x: Tensor) -> Tensor | None:
     return op.flash_attention(q, op.tanh(k) if chance.random() < 0.3 else k, v)
 
 
+def reshaped_heads(growth: Any, x: Tensor) -> Tensor | None:
+    """Attention whose keys are copied and reshaped, twice in one form: as repeated heads, and across the heads."""
+    dtype, made = _exact_enough(growth, x), []
+    for shared, times, keys, heads in ((2, 3, 24, 6), (2, 4, 24, 6)):
+        q = growth.fresh((heads, 8, 4), dtype)
+        k = op.broadcast_to(growth.fresh((shared, 1, keys, 4), dtype), (shared, times, keys, 4))
+        k = op.reshape(k, (heads, shared * times * keys // heads, 4))
+        made.append(op.flash_attention(q, k, k))
+    growth.values.append(made[0])
+    return made[1]
+
+
 def single_numbers(growth: Any, x: Tensor) -> Tensor | None:
     """Single numbers of fp64 in narrower dtypes, through functions, beside what they scale."""
     if growth.smooth:
@@ -114,5 +123,6 @@ BORDERS = (
     far_from_zero,
     hidden_by_position,
     repeated_heads,
+    reshaped_heads,
     single_numbers,
 )

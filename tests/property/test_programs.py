@@ -19,7 +19,8 @@ from tessera.lazy.structures.structure import Shape
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
 from tests.fuzz.contents import contents, placed
-from tests.fuzz.drawing import NOT_DRAWN, draw, draw_smooth
+from tests.fuzz.drawing import NOT_DRAWN, Growth, draw, draw_smooth
+from tests.fuzz.motifs import MOTIFS, Motif
 from tests.fuzz.program import Input, Memory, Program, Step
 from tests.fuzz.running import SHARE, Checker, run
 from tests.fuzz.shrinking import shrink, snippet
@@ -74,6 +75,13 @@ def test_every_record_says_what_it_may_be_applied_to(record: Operator) -> None:
             reference = record.reference(*operands, **{**record.attributes, **drawn.attributes})
             assert result.shape == reference.shape
     assert taken
+
+
+@pytest.mark.parametrize("motif", MOTIFS, ids=lambda motif: motif.__name__)
+def test_every_pattern_makes_something_and_begins_a_program_of_the_share(motif: Motif) -> None:
+    """A pattern that always raises, or whose turn never comes, guards nothing and would not be missed."""
+    assert any(Growth(seed).pattern(motif) is not None for seed in range(20))
+    assert 2 * MOTIFS.index(motif) < SHARE
 
 
 def test_programs_of_a_seed_are_the_same_and_survive_their_text() -> None:

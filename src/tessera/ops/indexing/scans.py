@@ -133,7 +133,9 @@ def _running(name: str, torch_call: Callable[..., Any]) -> None:
         return (call("scatter_add", zeros, call(results[1], x, axis=axis), g, axis=axis),)
 
     library: LibraryCall = compute
-    for result, reference, gradient in zip(results, (values, indices), (to_origin, _none), strict=True):
+    # Said, since mypy's own common type of the two functions depends on the order in which it reads modules.
+    gradients: tuple[Callable[..., Any], ...] = (to_origin, _none)
+    for result, reference, gradient in zip(results, (values, indices), gradients, strict=True):
         define(
             result,
             library,
