@@ -13,12 +13,12 @@ import pytest
 from tessera import analyze
 from tessera.profiling.analyses.operations import operations
 from tessera.profiling.analyses.presentation.result import cell
-from tessera.profiling.export.chrome_lines import SLICES
+from tessera.profiling.export.chrome_facts import SLICES
 from tessera.profiling.export.formats.html import framed
 from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import app, one_file
-from tessera.viewer.pages import columns
+from tessera.viewer import one_file
+from tessera.viewer.pages import columns, questions
 from tessera.viewer.runs import run_of
 from tests.unit.viewer.browsing import PAGES, PATIENCE_MS, Show
 from tests.unit.viewer.made import HOSTILE, whole_run
@@ -258,7 +258,7 @@ def test_a_notebook_shows_the_report_in_a_frame_whose_links_work(show: Show, bro
 def test_code_stands_beside_that_of_another_kernel_line_by_line(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [{"Tile IR": "same\nfirst\nend"}, {"Tile IR": "same\nsecond\nend"}]
     made = [{"texts": each, "target": "a CPU", "version": "1", "estimate": None, "recorded": "it"} for each in texts]
-    monkeypatch.setitem(app._OF_ONE, "code", lambda run, asked: made[int(asked["program"])])
+    monkeypatch.setitem(questions._OF_ONE, "code", lambda run, asked: made[int(asked["program"])])
     shown = show(whole_run())
     shown.open("code")
     shown.page.get_by_label("beside").select_option("1")

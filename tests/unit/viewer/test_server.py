@@ -133,3 +133,18 @@ def test_a_file_that_is_no_trace_ends_the_command(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "E_PROFILE" in done.stderr
+
+
+def test_a_server_listens_before_numpy_and_analyses_are_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "run.parquet"
+    parquet.write(whole_run(), path)
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tessera.cli.profiling import view\n"
+        "(run,) = view.runs_at(Path(sys.argv[1]))\n"
+        "print(run.summary()['ranks'])\n"
+        "print(*sorted({'torch', 'numpy', 'webbrowser', 'tessera.viewer.pages.questions'} & sys.modules.keys()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "2\n\n"

@@ -82,7 +82,7 @@ def _facts(trace: Trace, target: Target | None) -> Facts:
         metadata=trace.metadata,
         processors=target.cores if target is not None and target.kind == "cpu" else None,
         memory_gbps=_memory_gbps(target),
-        clocks_us=collectives.clocks_us(trace),
+        clocks_us=trace.clocks_us(),
     )
 
 

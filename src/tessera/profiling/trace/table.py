@@ -93,6 +93,13 @@ class Trace:
     metadata: dict[str, Any] = field(default_factory=dict)
     capability: dict[str, str] = field(default_factory=dict)
 
+    def clocks_us(self) -> float | None:
+        """How far the clocks of the ranks may be apart, in microseconds; None where there is one rank, or their clocks
+        were not compared.
+        """
+        told = [rank.get("uncertainty_ns") for rank in self.metadata.get("ranks", {}).values()]
+        return None if len(told) < 2 or None in told else max(told) / 1e3
+
 
 def given(columns: Mapping[str, Any]) -> polars.DataFrame:
     """A table of these columns, typed. Raises KeyError for a name that is no column."""

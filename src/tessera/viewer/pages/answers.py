@@ -149,7 +149,7 @@ def heat(run: Run, asked: Parameters) -> dict[str, Any]:
             "cells": [dict(zip(row, plain(list(row.values())), strict=True)) for row in cells.to_dicts()],
             "arrivals": late.head(_MOST_ARRIVALS).to_dicts(),
             "arrivals_total": len(late),
-            "clocks_us": collectives.clocks_us(trace),
+            "clocks_us": trace.clocks_us(),
         }
 
     return run.answer(("heat", seen(asked)), made)

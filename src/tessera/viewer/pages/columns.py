@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from polars import col
 
 from tessera.profiling.analyses.kernels import NAME
-from tessera.profiling.export.chrome_lines import SLICES
+from tessera.profiling.export.chrome_facts import SLICES
 from tessera.profiling.trace import nesting
 from tessera.profiling.trace.grouping import by_lane
 from tessera.profiling.trace.table import Trace
