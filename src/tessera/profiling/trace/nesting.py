@@ -46,7 +46,7 @@ def _fit_track(starts: Times, ends: Times, own: NDArray[numpy.int64]) -> bool:
         ordered = own[numpy.lexsort((-ends[own], starts[own]))]
     crossing = ordered[_contested(starts[ordered], ends[ordered])]
     before = starts[crossing], ends[crossing]
-    _fit_in_order(starts, ends, crossing)
+    _fit_in_order(starts, ends, _fit_pairs(starts, ends, crossing))
     return bool((before[0] != starts[crossing]).any() or (before[1] != ends[crossing]).any())
 
 
@@ -68,6 +68,24 @@ def _contested(start: Times, end: Times) -> NDArray[numpy.int64]:
             break
         rest = rest[~alone]
     return rest
+
+
+def _fit_pairs(starts: Times, ends: Times, own: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
+    """Moves edges of those of the slices `own`, as `_fit_in_order` does, that meet one other alone, which are most by
+    far; gives the others, without those that meet none.
+    """
+    reach = numpy.maximum.accumulate(ends[own])
+    opens = numpy.concatenate([[True], starts[own][1:] >= reach[:-1], [True]])[: len(own) + 1]
+    sizes = numpy.diff(numpy.flatnonzero(opens))
+    first = own[:-1][numpy.repeat(sizes == 2, sizes)[:-1] & opens[:-2]]
+    second = own[1:][numpy.repeat(sizes == 2, sizes)[1:] & ~opens[1:-1]]
+    outer = ends[first]
+    crosses = outer < ends[second]
+    later = crosses & (outer - starts[second] <= ends[second] - outer)  # the smaller of the two corrections
+    starts[second[later]] = outer[later]
+    cut = crosses & ~later
+    ends[second[cut]] = outer[cut]
+    return own[numpy.repeat(sizes > 2, sizes)]
 
 
 def _fit_in_order(starts: Times, ends: Times, own: NDArray[numpy.int64]) -> None:
