@@ -93,6 +93,10 @@ def overlapped(trace: Trace) -> tuple[polars.DataFrame, dict[int, Span]]:
     `covered_ns`, the time beside kernels, comes from the intervals of the rank's kernels; of a rank without kernels,
     from what the trace itself says, and it is null where that says nothing.
     """
+    return trace.once("collectives overlapped", _overlapped)
+
+
+def _overlapped(trace: Trace) -> tuple[polars.DataFrame, dict[int, Span]]:
     # Tessera numbers collectives alike in all ranks; other tools put launch numbers there, each process its own.
     numbered = trace.metadata.get("source") == "tessera"
     events = (

@@ -56,6 +56,16 @@ def kernels(trace: Trace) -> polars.LazyFrame:
     return trace.events.filter((col("kind") == "kernel") & (col("dur_ns") > 0))
 
 
+def devices(trace: Trace) -> frozenset[str]:
+    """The devices that kernels of a trace ran on, those that it names."""
+    return trace.once("devices", _devices)
+
+
+def _devices(trace: Trace) -> frozenset[str]:
+    found = kernels(trace).select(col("device").unique().cast(polars.String)).collect(engine="streaming")
+    return frozenset(found["device"].drop_nulls())
+
+
 def group(by: str) -> polars.Expr:
     """The expression that rows are grouped by. Raises ArgumentError for a name that there is not."""
     if by not in GROUPS:

@@ -11,6 +11,7 @@ from polars import col
 
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels, operations
+from tessera.profiling.analyses.durations import KEYS
 from tessera.profiling.trace.table import Trace
 from tessera.viewer.pages.scope import Parameters, narrowed, seen
 from tessera.viewer.pages.tables import plain
@@ -46,26 +47,25 @@ def first_kernels(run: Run) -> list[dict[str, Any]]:
 
 
 def _told(trace: Trace, rows: list[int]) -> list[dict[str, Any]]:
-    keys = list(operations.KEYS)
     found = (
         operations.works(trace)
         .with_row_index("row")
         .filter(col("row").is_in(rows) & (col("row") < operations.MOST_ROWS))
     )
-    own = found.select("row", *keys).lazy()
-    facts = {name: col(name).alias(f"of {name}") for name in _FACTS}
-    named = kernels.kernels(trace).select("start_ns", "dur_ns", *facts.values(), **operations.KEYS)
-    of_rows = named.join(own, on=keys, nulls_equal=True)
-    calls = of_rows.select("row", "start_ns", taken=col("dur_ns") / 1e3).collect(engine="streaming")
-    firsts = of_rows.group_by("row").agg(col(f"of {name}").drop_nulls().first().alias(name) for name in _FACTS)
-    known = {row["row"]: row for row in firsts.collect(engine="streaming").iter_rows(named=True)}
+    own = found.select("row", *KEYS).with_columns(col(polars.String).cast(polars.Categorical())).lazy()
+    facts = {f"of {name}": col(name) for name in _FACTS}
+    timed = kernels.kernels(trace).with_columns(kernel=kernels.NAME).with_columns(**facts)
+    of_rows = timed.join(own, on=KEYS, nulls_equal=True).group_by("row")
+    firsts = [col(name).drop_nulls().first() for name in facts]
+    calls = of_rows.agg("start_ns", *firsts, taken=col("dur_ns") / 1e3).collect(engine="streaming")
+    known = {row["row"]: row for row in calls.drop("start_ns", "taken").iter_rows(named=True)}
     told: list[dict[str, Any]] = []
     for key in found.iter_rows(named=True):
-        its = calls.filter(col("row") == key["row"]).drop("row").sort("start_ns")
+        its = calls.filter(col("row") == key["row"]).select("start_ns", "taken").explode(polars.all()).sort("start_ns")
         if its.is_empty():  # sums alone were kept
             told.append({"bins": [], "calls": [], "facts": {}, "tune": None})
             continue
-        about = dict(zip(_FACTS, plain([known[key["row"]][name] for name in _FACTS]), strict=True))
+        about = dict(zip(_FACTS, plain([known[key["row"]][name] for name in facts]), strict=True))
         told.append(
             {
                 "bins": _bins(its["taken"]),

@@ -89,7 +89,10 @@ def _spreads(trace: Trace) -> dict[tuple[Any, ...], tuple[float, float]]:
     """The 10th and 90th percentile of the durations of each kernel and work, in microseconds, as exact as the bins of
     `durations`.
     """
-    found = durations.histograms(_known(trace).select("dur_ns", **_KEYS), list(_KEYS))
+    told = durations.kernel_bins(trace).filter((col("flops") > 0) & (col("bytes") > 0)).rename({"kernel": "name"})
+    found = durations.histograms_of(
+        told.with_columns(col("dtype").fill_null(""), col("workers").fill_null(1)), [*_KEYS]
+    )
     return {key: (each.quantile_ns(0.1) / 1e3, each.quantile_ns(0.9) / 1e3) for key, each in found.items()}
 
 
