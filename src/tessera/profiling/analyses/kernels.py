@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import polars
@@ -56,14 +57,25 @@ def kernels(trace: Trace) -> polars.LazyFrame:
     return trace.events.filter((col("kind") == "kernel") & (col("dur_ns") > 0))
 
 
-def devices(trace: Trace) -> frozenset[str]:
-    """The devices that kernels of a trace ran on, those that it names."""
-    return trace.once("devices", _devices)
+@dataclass(frozen=True)
+class Places:
+    """How many kernels a trace has, and the devices and regions in which they ran, as far as it names them."""
+
+    count: int
+    devices: frozenset[str]
+    regions: frozenset[str]
 
 
-def _devices(trace: Trace) -> frozenset[str]:
-    found = kernels(trace).select(col("device").unique().cast(polars.String)).collect(engine="streaming")
-    return frozenset(found["device"].drop_nulls())
+def places(trace: Trace) -> Places:
+    """What tells where kernels ran."""
+    return trace.once("places", _places)
+
+
+def _places(trace: Trace) -> Places:
+    names = [col(name).unique().implode().cast(polars.List(polars.String)) for name in ("device", "region")]
+    count, *found = kernels(trace).select(polars.len(), *names).collect(engine="streaming").row(0)
+    devices, regions = (frozenset(name for name in each if name is not None) for each in found)
+    return Places(count, devices, regions)
 
 
 def group(by: str) -> polars.Expr:
@@ -130,14 +142,20 @@ def missing(trace: Trace, table: polars.DataFrame, columns: Iterable[str]) -> di
     return missing_in_trace(trace, (name for name in columns if len(table) and table[name].null_count() == len(table)))
 
 
+def present(trace: Trace, columns: Iterable[str]) -> set[str]:
+    """Those of some columns that have a value in any event: the first is looked for, which is mostly near."""
+    firsts = {name: trace.events.select(name).filter(col(name).is_not_null()).head(1) for name in columns}
+    return {name for name, first in firsts.items() if len(first.collect(engine="streaming"))}
+
+
 def missing_in_trace(trace: Trace, columns: Iterable[str]) -> dict[str, str]:
     """Why the kernels of a trace have no value in these columns."""
     asked = list(columns)
     untold = [name for name in asked if name not in trace.capability and name in COLUMNS]
-    sampled = trace.events.select(col(name).is_not_null().any() for name in untold).collect(engine="streaming")
+    sampled = present(trace, untold)
     source = trace.metadata.get("source", "this format")
     unknown = f"no kernel of this trace has it, and traces of {source} do not say why"
-    reasons = {name: _TOO_SHORT if sampled[name].item() else unknown for name in untold}
+    reasons = {name: _TOO_SHORT if name in sampled else unknown for name in untold}
     return {name: trace.capability.get(name) or reasons.get(name) or _MADE.get(name, unknown) for name in asked}
 
 

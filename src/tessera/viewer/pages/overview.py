@@ -37,18 +37,19 @@ def overview(trace: Trace, seen: tuple[int, int] | None = None) -> dict[str, Any
     """
     end = col("start_ns") + col("dur_ns").fill_null(0).clip(0)
     read = trace.events.select("kind", "start_ns", "thread_id", "kernel_name", col("rank").fill_null(0), end_ns=end)
-    spans = (
-        read.filter(col("kind").is_in(list(PARTS)))
-        .group_by("rank", "kind")
-        .agg(polars.len(), first=col("start_ns").min(), last=col("end_ns").max())
-        .collect(engine="streaming")
-    )
+    kinds = read.filter(col("kind").is_in(list(PARTS)))
+    spans = kinds.select(
+        first=col("start_ns").min(),
+        last=col("end_ns").max(),
+        ranks=col("rank").unique().implode(),
+        kernels=(col("kind") == "kernel").sum(),
+    ).collect(engine="streaming")
     others = read.filter(col("kind").is_in([*_OTHERS, "region", "mark"])).collect(engine="streaming")
     marked = others.filter(col("kind").is_in(["region", "mark"])).rename({"kernel_name": "name"})
     edges = marked.select(first=col("start_ns").min(), last=col("end_ns").max())
     everything = _window(polars.concat([spans.select("first", "last"), edges]), trace.metadata)
     window = seen or everything
-    numbers = sorted({*spans["rank"], *marked["rank"]})
+    numbers = sorted({*spans["ranks"].item(), *marked["rank"]})
     source, found, of_steps = None, marked.select("name", "start_ns", "end_ns").clear(), None
     for rank in numbers:
         if found.is_empty():
@@ -72,7 +73,7 @@ def overview(trace: Trace, seen: tuple[int, int] | None = None) -> dict[str, Any
         "steps": steps[:MOST_STEPS],
         "steps_total": len(steps),
         "steps_from": source,
-        "kernels": int(spans.filter(col("kind") == "kernel")["len"].sum()),
+        "kernels": int(spans["kernels"].item()),
     }
 
 
