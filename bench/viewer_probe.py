@@ -28,6 +28,7 @@ FRAMES: Final = 60
 _PATIENCE_MS: Final = 600_000
 _TICKS_S: Final = os.sysconf("SC_CLK_TCK")
 _READY: Final = "page => document.querySelector('main')?.dataset.ready === page"
+_SHOWN: Final = "page => document.querySelector('main')?.dataset.shown === page"
 _FRAMES: Final = """async frames => {
   const [timeline, taken] = [window.tessera.timeline, []];
   for (let frame = 0; frame < frames; frame += 1) {
@@ -129,16 +130,21 @@ def peak_mb(pid: int) -> float:
     return int(text.partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def opened(browser: Any, address: str, page: str) -> Any:
-    """A page that is shown, the first that asks the server for anything."""
+def opened(browser: Any, address: str, page: str, until: str = _READY) -> Any:
+    """A page that is there, or `until` a condition of it, the first that asks the server for anything."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     if address.startswith("http"):
         context.request.get(address)  # for the cookie
         address = address.partition("?")[0]
     tab = context.new_page()
     tab.goto(f"{address}#page={page}", timeout=_PATIENCE_MS)
-    tab.wait_for_function(_READY, arg=page, timeout=_PATIENCE_MS)
+    wait_for(tab, page, until)
     return tab
+
+
+def wait_for(tab: Any, page: str, until: str = _READY) -> None:
+    """Waits for a condition of a page, by default that all of it is there."""
+    tab.wait_for_function(until, arg=page, timeout=_PATIENCE_MS)
 
 
 @contextmanager
@@ -160,7 +166,11 @@ def measure(table: Table, browser: Any, events: int, folder: Path) -> None:
     is_million, is_five, is_largest = (events == each for each in SIZES[1:])
     with served(table, path, size, 0.7) as (pid, address):
         limit = 6.0 if is_largest else None
-        table.timed(f"{size}: first overview", limit, lambda: opened(browser, address, "overview").close())
+        shown = table.timed(
+            f"{size}: first overview", limit, lambda: opened(browser, address, "overview", until=_SHOWN)
+        )
+        table.timed(f"{size}: until its kernels and advice are there", None, lambda: wait_for(shown, "overview"))
+        shown.close()
         if is_largest:
             table.tell(f"{size}: the server's peak memory by then", 1000.0, peak_mb(pid), "MB")
     with served(table, path, size, None) as (pid, address):

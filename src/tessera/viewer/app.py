@@ -33,8 +33,8 @@ _GZIP: Final = 31
 """What zlib calls gzip's format, with the largest window."""
 _FILES: Final = ("csv", "chrome")
 """What is kept as a file: the browser waits for it, however long it takes."""
-_AGAIN_S: Final = "1"
-"""After which a page asks again for what was not there in time."""
+_AGAIN_S: Final = "0"
+"""After which a page asks again for what was not there in time: at once, as it is the server that waits."""
 WAITED_S: Final = 2.0
 """How long a server lets a page wait before it says how far the answer is."""
 

@@ -90,6 +90,12 @@ def grouped(trace: Trace, by: str, counters: Sequence[str] = COUNTERS) -> polars
     kernels), workers (their mean), flops, bytes (null where those of a kernel are not known), and counters as means
     weighted with time.
     """
+    found = trace.once(f"grouped by {by}", lambda trace: _grouped(trace, by))
+    return found.drop(name for name in COUNTERS if name not in counters)
+
+
+def _grouped(trace: Trace, by: str) -> polars.DataFrame:
+    counters = COUNTERS
     counted = [name for name in ("flops", "bytes", *counters) if name not in trace.capability]
     duration = col("dur_ns")
     sums = {

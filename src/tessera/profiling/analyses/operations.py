@@ -117,17 +117,17 @@ def _summed(total: OperatorTotal) -> dict[str, Any]:
 
 
 def _exact(named: polars.LazyFrame) -> polars.DataFrame:
-    taken = col("dur_ns") / 1e3
+    taken = col("dur_ns")
     return (
         named.group_by(*KEYS)
         .agg(
             calls=polars.len(),
-            total_ms=taken.sum() / 1e3,
-            median_us=taken.median(),
-            p10_us=taken.quantile(0.1, "nearest"),
-            p90_us=taken.quantile(0.9, "nearest"),
-            max_us=taken.max(),
-            first_us=taken.sort_by("start_ns").first(),
+            total_ms=taken.sum() / 1e6,
+            median_us=taken.median() / 1e3,
+            p10_us=taken.quantile(0.1, "nearest") / 1e3,
+            p90_us=taken.quantile(0.9, "nearest") / 1e3,
+            max_us=taken.max() / 1e3,
+            first_us=taken.get(col("start_ns").arg_min()) / 1e3,
         )
         .collect(engine="streaming")
     )

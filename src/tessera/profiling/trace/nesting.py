@@ -27,8 +27,10 @@ def fit(start: Times, end: Times, track: NDArray[numpy.int64]) -> tuple[Times, T
     edges = numpy.flatnonzero(numpy.diff(track[by_track])) + 1
     for own in numpy.split(by_track, edges):
         # Fitted slices may cross some that did not cross before, if seldom; each round shortens some, so that it ends.
-        while _fit_track(starts, ends, own):
-            pass
+        # Edges move to where there was one of a slice that crosses, which is never inside of one that crosses none.
+        crossing = own
+        while len(crossing):
+            crossing = _fit_track(starts, ends, crossing)
     largest = max(int((starts - start).max(initial=0)), int((end - ends).max(initial=0)))
     return starts, ends, largest
 
@@ -39,15 +41,16 @@ def in_order(starts: Times, ends: Times) -> bool:
     return not ((steps < 0) | ((steps == 0) & (numpy.diff(ends) > 0))).any()
 
 
-def _fit_track(starts: Times, ends: Times, own: NDArray[numpy.int64]) -> bool:
-    """Moves edges of the slices `own`, which share a track; whether there was anything to move."""
+def _fit_track(starts: Times, ends: Times, own: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
+    """Moves edges of the slices `own`, which share a track; gives those that may still cross, none where none moved."""
     ordered = own
     if not in_order(starts[own], ends[own]):
         ordered = own[numpy.lexsort((-ends[own], starts[own]))]
     crossing = ordered[_contested(starts[ordered], ends[ordered])]
     before = starts[crossing], ends[crossing]
     _fit_in_order(starts, ends, _fit_pairs(starts, ends, crossing))
-    return bool((before[0] != starts[crossing]).any() or (before[1] != ends[crossing]).any())
+    moved = (before[0] != starts[crossing]).any() or (before[1] != ends[crossing]).any()
+    return crossing if moved else crossing[:0]
 
 
 def _contested(start: Times, end: Times) -> NDArray[numpy.int64]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, Final
@@ -127,6 +127,20 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
     waiting.tell(0.0)
     events, total, summed = slices(trace, most, window)
     waiting.tell(_READ)
+    with ThreadPoolExecutor(max_workers=_PACKERS) as pool:
+        beside = pool.submit(works.works, events, trace), pool.submit(odd, trace, window)
+        return _packed(events, total, summed, trace, *(each.result for each in beside))
+
+
+def _packed(
+    events: polars.DataFrame,
+    total: int,
+    summed: int,
+    trace: Trace,
+    works_of: Callable[[], tuple[Integers, list[dict[str, Any]]]],
+    odd_of: Callable[[], dict[str, Any]],
+) -> tuple[bytes, Integers]:
+    """Slices packed, while others find out their works and which are odd."""
     numbers, lanes = by_lane(events)
     start = events["start_ns"].to_numpy()
     starts, ends, shift = nesting.fit(start, start + events["dur_ns"].to_numpy(), numbers)
@@ -143,7 +157,7 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
         previous[own] = numpy.concatenate([[0], starts[own][:-1]])
     waiting.tell(_ORDERED)
     kinds = list(SLICES)
-    work, about = works.works(events, trace)
+    work, about = works_of()
     kind = events["kind"].cast(polars.String).replace_strict(kinds, range(len(kinds)), return_dtype=polars.Int64)
     columns = {
         "start": _column(starts - previous, 4),
@@ -165,7 +179,7 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
         "names": names,
         "kinds": kinds,
         "works": about,
-        "odd": odd(trace, window),
+        "odd": odd_of(),
         "marks": marks(trace),
         "shift_us": shift / 1000,
         "columns": told_columns,
