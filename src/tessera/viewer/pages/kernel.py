@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy
 import polars
+from numpy.typing import NDArray
 from polars import col
 
 from tessera.errors import ArgumentError
@@ -21,6 +22,8 @@ MOST_ROWS: Final = 20
 """Rows, the first ones, of which a report in one file tells this."""
 BINS: Final = 24
 MOST_CALLS: Final = 400
+Durations = NDArray[numpy.float64]
+"""In microseconds."""
 _FACTS: Final = ("shapes", "fused", "rewrites", "region", "stack", "traffic", "plan_id", "step_id")
 
 
@@ -58,18 +61,21 @@ def _told(trace: Trace, rows: list[int]) -> list[dict[str, Any]]:
     of_rows = timed.join(own, on=KEYS, nulls_equal=True).group_by("row")
     firsts = [col(name).drop_nulls().first() for name in facts]
     calls = of_rows.agg("start_ns", *firsts, taken=col("dur_ns") / 1e3).collect(engine="streaming")
-    known = {row["row"]: row for row in calls.drop("start_ns", "taken").iter_rows(named=True)}
+    places = {row: place for place, row in enumerate(calls["row"])}
+    known = calls.drop("row", "start_ns", "taken").rows()
     told: list[dict[str, Any]] = []
     for key in found.iter_rows(named=True):
-        its = calls.filter(col("row") == key["row"]).select("start_ns", "taken").explode(polars.all()).sort("start_ns")
-        if its.is_empty():  # sums alone were kept
+        place = places.get(key["row"])
+        if place is None:  # sums alone were kept
             told.append({"bins": [], "calls": [], "facts": {}, "tune": None})
             continue
-        about = dict(zip(_FACTS, plain([known[key["row"]][name] for name in facts]), strict=True))
+        starts, taken = (calls[name][place].to_numpy() for name in ("start_ns", "taken"))
+        order = numpy.argsort(starts, kind="stable")
+        about = dict(zip(_FACTS, plain(known[place]), strict=True))
         told.append(
             {
-                "bins": _bins(its["taken"]),
-                "calls": _over_time(its),
+                "bins": _bins(taken),
+                "calls": _over_time(starts[order], taken[order]),
                 "facts": {name: value for name, value in about.items() if value not in (None, "")},
                 "tune": _tuning(key, about),
             }
@@ -77,20 +83,19 @@ def _told(trace: Trace, rows: list[int]) -> list[dict[str, Any]]:
     return told
 
 
-def _bins(taken: polars.Series) -> list[tuple[float, float, int]]:
+def _bins(taken: Durations) -> list[tuple[float, float, int]]:
     """Bins of equal ratio from the shortest to the longest."""
-    low, high = float(taken.min()), float(taken.max())  # type: ignore[arg-type]
+    low, high = float(taken.min()), float(taken.max())
     if low == high:
         return [(low, high, len(taken))]
-    counts, edges = numpy.histogram(taken.to_numpy(), numpy.geomspace(low, high * (1 + 1e-9), BINS + 1))
+    counts, edges = numpy.histogram(taken, numpy.geomspace(low, high * (1 + 1e-9), BINS + 1))
     return [(float(a), float(b), int(count)) for a, b, count in zip(edges, edges[1:], counts, strict=False)]
 
 
-def _over_time(calls: polars.DataFrame) -> list[list[float]]:
-    step = -(-len(calls) // MOST_CALLS)
-    groups = calls.group_by(polars.int_range(polars.len()) // step, maintain_order=True)
-    slowest = groups.agg(polars.all().sort_by("taken").last()) if step > 1 else calls
-    return [[at, taken] for at, taken in slowest.select("start_ns", "taken").iter_rows()]
+def _over_time(starts: NDArray[numpy.int64], taken: Durations) -> list[tuple[int, float]]:
+    step = -(-len(taken) // MOST_CALLS)
+    slowest = [begin + int(taken[begin : begin + step].argmax()) for begin in range(0, len(taken), step)]
+    return list(zip(starts[slowest].tolist(), taken[slowest].tolist(), strict=True))
 
 
 def _tuning(key: dict[str, Any], facts: dict[str, Any]) -> str | None:
