@@ -82,8 +82,9 @@ class Viewer:
     def _answer(
         self, environment: Environment, start: StartResponse, name: str, asked: Mapping[str, str]
     ) -> Iterable[bytes]:
-        if name in assets.files():
-            return _sent(environment, start, assets.content_type(name), assets.files()[name])
+        content = assets.content(name)
+        if content is not None:
+            return _sent(environment, start, assets.content_type(name), content)
         if name in _FILES:
             return self._file(environment, start, name, asked)
         answer = self._waiting.answer((name, *sorted(asked.items())), lambda: self._made(name, asked))

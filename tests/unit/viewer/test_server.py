@@ -41,7 +41,7 @@ def test_the_token_becomes_a_cookie_that_opens_all_pages(guard: Guard) -> None:
     cookie = cookie_of(guard)
     status, headers, body = asked(guard, "/", HTTP_HOST=HOST, HTTP_COOKIE=cookie)
     assert (status, headers["Content-Security-Policy"]) == (200, POLICY)
-    assert b"main.js" in body
+    assert b"app.js" in body
     assert asked(guard, "/api/runs", HTTP_HOST=HOST, HTTP_COOKIE=cookie)[0] == 200
 
 
@@ -59,7 +59,7 @@ def test_the_token_becomes_a_cookie_that_opens_all_pages(guard: Guard) -> None:
 )
 def test_others_are_refused(guard: Guard, headers: dict[str, str]) -> None:
     allowed = {} if "HTTP_COOKIE" in headers or not headers else {"HTTP_COOKIE": cookie_of(guard)}
-    for path in ("/", "/api/runs", "/main.js"):
+    for path in ("/", "/api/runs", "/app.js", "/main.js"):
         status, told, body = asked(guard, path, **{"HTTP_HOST": HOST, **allowed, **headers})
         assert (status, told["Content-Security-Policy"]) == (403, POLICY)
         assert b"200" not in body
