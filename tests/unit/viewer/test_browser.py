@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import polars
 import pytest
 
 from tessera import analyze
+from tessera.errors import ProfileError
 from tessera.profiling.analyses.operations import operations
 from tessera.profiling.analyses.presentation.result import cell
 from tessera.profiling.export.chrome_facts import SLICES
@@ -18,8 +21,8 @@ from tessera.profiling.export.formats.html import framed
 from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace, frame
 from tessera.viewer import one_file
-from tessera.viewer.pages import columns, questions
-from tessera.viewer.runs import run_of
+from tessera.viewer.pages import answers, columns, questions
+from tessera.viewer.runs import Run, run_of
 from tests.unit.viewer.browsing import PAGES, PATIENCE_MS, Show
 from tests.unit.viewer.made import HOSTILE, whole_run
 
@@ -289,3 +292,19 @@ def test_what_is_zoomed_to_is_shown_slice_by_slice(show: Show, monkeypatch: pyte
     shown.page.evaluate("window.tessera.timeline.show(...window.tessera.timeline.whole)")
     shown.page.wait_for_function("() => window.tessera.timeline.parts[0].span === null", timeout=PATIENCE_MS)
     assert shown.said == []
+
+
+def test_the_overview_is_shown_before_its_tables_are_there(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = threading.Event()
+
+    def refused(run: Run, asked: Mapping[str, str]) -> dict[str, Any]:
+        assert seen.wait(PATIENCE_MS / 1000)
+        raise ProfileError("more memory than is allowed")
+
+    monkeypatch.setattr(answers, "ANSWERS", {**answers.ANSWERS, "kernels": refused})
+    shown = show(whole_run())
+    shown.page.locator("main[data-shown=overview][data-ready=''] .bar[data-rank='0']").wait_for(timeout=PATIENCE_MS)
+    seen.set()
+    shown.await_page("overview")
+    assert "more memory than is allowed" in shown.page.locator("main .error").inner_text()
+    assert len(shown.rows()) > 0, "advice is there without the kernels"
