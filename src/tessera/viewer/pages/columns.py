@@ -22,8 +22,9 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ from tessera.profiling.analyses.kernels import NAME
 from tessera.profiling.export.chrome_facts import SLICES
 from tessera.profiling.trace import nesting
 from tessera.profiling.trace.grouping import by_lane
-from tessera.profiling.trace.table import Trace
+from tessera.profiling.trace.table import KINDS, Trace
 from tessera.viewer import waiting
 from tessera.viewer.pages import works
 
@@ -65,6 +66,14 @@ _READ, _NESTED, _ORDERED = 0.3, 0.5, 0.7
 _LANE: Final = ("rank", "pid", "device", "thread_id", "stream_id", "stream_name")
 
 Integers = NDArray[numpy.int64]
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """What threads of their own find out while slices are made to nest."""
+
+    works: Future[tuple[Integers, list[dict[str, Any]]]]
+    odd: Future[dict[str, Any]]
 
 
 def slices(
@@ -128,19 +137,12 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
     events, total, summed = slices(trace, most, window)
     waiting.tell(_READ)
     with ThreadPoolExecutor(max_workers=_PACKERS) as pool:
-        beside = pool.submit(works.works, events, trace), pool.submit(odd, trace, window)
-        return _packed(events, total, summed, trace, *(each.result for each in beside))
+        beside = _Beside(pool.submit(works.works, events, trace), pool.submit(odd, trace, window))
+        return _packed(events, (total, summed), trace, beside)
 
 
-def _packed(
-    events: polars.DataFrame,
-    total: int,
-    summed: int,
-    trace: Trace,
-    works_of: Callable[[], tuple[Integers, list[dict[str, Any]]]],
-    odd_of: Callable[[], dict[str, Any]],
-) -> tuple[bytes, Integers]:
-    """Slices packed, while others find out their works and which are odd."""
+def _packed(events: polars.DataFrame, counts: tuple[int, int], trace: Trace, beside: _Beside) -> tuple[bytes, Integers]:
+    """Slices packed; `counts` are how many there are, and how many of them are summed."""
     numbers, lanes = by_lane(events)
     start = events["start_ns"].to_numpy()
     starts, ends, shift = nesting.fit(start, start + events["dur_ns"].to_numpy(), numbers)
@@ -157,14 +159,15 @@ def _packed(
         previous[own] = numpy.concatenate([[0], starts[own][:-1]])
     waiting.tell(_ORDERED)
     kinds = list(SLICES)
-    work, about = works_of()
-    kind = events["kind"].cast(polars.String).replace_strict(kinds, range(len(kinds)), return_dtype=polars.Int64)
+    work, about = beside.works.result()
+    places = numpy.array([kinds.index(kind) if kind in kinds else 0 for kind in KINDS])
+    kind = places[events["kind"].to_physical().to_numpy()]
     columns = {
         "start": _column(starts - previous, 4),
         "duration": _column(ends - starts, 4),
         "name": _column(codes, 2 if len(names) <= 1 << 16 else 4),
         "depth": _column(numpy.minimum(depth, _DEEPEST), 1),
-        "kind": _column(kind.gather(order).to_numpy(), 1),
+        "kind": _column(kind[order], 1),
         "work": _column(work[order], 2),
     }
     launches = works.launches(events, order)
@@ -173,13 +176,13 @@ def _packed(
     told_columns, body = _deflated(columns)
     head = {
         "n": len(order),
-        "total": total,
-        "summed": summed,
+        "total": counts[0],
+        "summed": counts[1],
         "lanes": told,
         "names": names,
         "kinds": kinds,
         "works": about,
-        "odd": odd_of(),
+        "odd": beside.odd.result(),
         "marks": marks(trace),
         "shift_us": shift / 1000,
         "columns": told_columns,
