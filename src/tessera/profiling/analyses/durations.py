@@ -61,18 +61,18 @@ class Histogram:
 
 def histograms(events: polars.LazyFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], Histogram]:
     """The durations of each group of events, by the values of `keys`; categories come as text."""
-    binned = events.group_by(*keys, _BIN.alias("bin")).agg(count=polars.len(), sum=col("dur_ns").sum())
+    binned = events.group_by(*keys, _BIN.alias("bin")).agg(count=polars.len(), taken_ns=col("dur_ns").sum())
     return _of_bins(binned.collect(engine="streaming"), keys)
 
 
 def histograms_of(binned: polars.DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], Histogram]:
     """The same of what `kernel_bins` gave, or of some of its rows."""
-    return _of_bins(binned.group_by(*keys, "bin").agg(col("count", "sum").sum()), keys)
+    return _of_bins(binned.group_by(*keys, "bin").agg(col("count", "taken_ns").sum()), keys)
 
 
 def kernel_bins(trace: Trace) -> polars.DataFrame:
-    """The durations of a trace's kernels, a row per work and bin: `KEYS`, `bin`, `count`, and in nanoseconds `sum`,
-    `most`, and `begun`, the start of the first. Many analyses ask for sums of these.
+    """The durations of a trace's kernels, a row per work and bin: `KEYS`, `bin`, `count`, and in nanoseconds
+    `taken_ns`, `most`, and `begun`, the start of the first. Many analyses ask for sums of these.
     """
     return trace.once("kernel bins", _kernel_bins)
 
@@ -80,14 +80,14 @@ def kernel_bins(trace: Trace) -> polars.DataFrame:
 def _kernel_bins(trace: Trace) -> polars.DataFrame:
     timed = kernels.kernels(trace).with_columns(kernel=kernels.NAME)
     found = timed.group_by(*KEYS, _BIN.alias("bin")).agg(
-        count=polars.len(), sum=col("dur_ns").sum(), most=col("dur_ns").max(), begun=col("start_ns").min()
+        count=polars.len(), taken_ns=col("dur_ns").sum(), most=col("dur_ns").max(), begun=col("start_ns").min()
     )
     return found.collect(engine="streaming").with_columns(col(polars.Categorical).cast(polars.String))
 
 
 def _of_bins(binned: polars.DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], Histogram]:
     ordered = binned.sort(*keys, "bin", nulls_last=True)
-    groups = ordered.group_by(*keys, maintain_order=True).agg("count", col("sum") / col("count"))
+    groups = ordered.group_by(*keys, maintain_order=True).agg("count", col("taken_ns") / col("count"))
     return {
         tuple(row[: len(keys)]): Histogram(numpy.array(row[-2], dtype=numpy.int64), numpy.array(row[-1], dtype=float))
         for row in groups.iter_rows()

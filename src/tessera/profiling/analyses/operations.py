@@ -136,7 +136,7 @@ def _exact(named: polars.LazyFrame) -> polars.DataFrame:
 def _binned(named: polars.LazyFrame, bins: polars.DataFrame) -> polars.DataFrame:
     known = bins.group_by(*KEYS).agg(
         calls=col("count").sum(),
-        total_ms=col("sum").sum() / 1e6,
+        total_ms=col("taken_ns").sum() / 1e6,
         max_us=col("most").max() / 1e3,
         begun=col("begun").min(),
     )
