@@ -1,8 +1,8 @@
 """Reductions of Triton's interpreter by halves: it combines one element after another, a call of the combining function
 for each, which took most of the time of kernels with reductions (Triton 3.6).
 
-Neighbours are combined with neighbours, so that the order is the one of the elements, and sums are those of a tree, as on
-a GPU. Each function takes Triton's interpreter module, which is imported once and late.
+Neighbours are combined with neighbours, so that the order is the one of the elements, and sums are those of a tree, as
+on a GPU. Each function takes Triton's interpreter module, which is imported once and late.
 """
 
 from __future__ import annotations
