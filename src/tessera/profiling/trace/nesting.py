@@ -23,9 +23,7 @@ def fit(start: Times, end: Times, track: NDArray[numpy.int64]) -> tuple[Times, T
     by columns.
     """
     starts, ends = start.copy(), numpy.maximum(start, end)
-    by_track = numpy.argsort(track, kind="stable")
-    edges = numpy.flatnonzero(numpy.diff(track[by_track])) + 1
-    for own in numpy.split(by_track, edges):
+    for own in _by_track(track):
         # Fitted slices may cross some that did not cross before, if seldom; each round shortens some, so that it ends.
         # Edges move to where there was one of a slice that crosses, which is never inside of one that crosses none.
         crossing = own
@@ -33,6 +31,14 @@ def fit(start: Times, end: Times, track: NDArray[numpy.int64]) -> tuple[Times, T
             crossing = _fit_track(starts, ends, crossing)
     largest = max(int((starts - start).max(initial=0)), int((end - ends).max(initial=0)))
     return starts, ends, largest
+
+
+def _by_track(track: NDArray[numpy.int64]) -> list[NDArray[numpy.int64]]:
+    """The slices of each track, by start."""
+    if (track[1:] == track[:-1]).all():
+        return [numpy.arange(len(track))]
+    order = numpy.argsort(track, kind="stable")
+    return numpy.split(order, numpy.flatnonzero(numpy.diff(track[order])) + 1)
 
 
 def in_order(starts: Times, ends: Times) -> bool:
@@ -43,10 +49,11 @@ def in_order(starts: Times, ends: Times) -> bool:
 
 def _fit_track(starts: Times, ends: Times, own: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
     """Moves edges of the slices `own`, which share a track; gives those that may still cross, none where none moved."""
-    ordered = own
-    if not in_order(starts[own], ends[own]):
-        ordered = own[numpy.lexsort((-ends[own], starts[own]))]
-    crossing = ordered[_contested(starts[ordered], ends[ordered])]
+    begins, finishes = starts[own], ends[own]
+    if not in_order(begins, finishes):
+        order = numpy.lexsort((-finishes, begins))
+        own, begins, finishes = own[order], begins[order], finishes[order]
+    crossing = own[_contested(begins, finishes)]
     before = starts[crossing], ends[crossing]
     _fit_in_order(starts, ends, _fit_pairs(starts, ends, crossing))
     moved = (before[0] != starts[crossing]).any() or (before[1] != ends[crossing]).any()
@@ -58,18 +65,18 @@ def _contested(start: Times, end: Times) -> NDArray[numpy.int64]:
 
     Layer by layer, those are set aside that have no edge of another strictly inside.
     """
-    rest = numpy.arange(len(start))
+    rest, begins, finishes = numpy.arange(len(start)), start, end
     for _ in range(_LAYERS):
-        if not len(rest):
-            break
-        begins, finishes = start[rest], end[rest]
-        alone = numpy.append(finishes[:-1] <= begins[1:], True)
+        alone = numpy.append(finishes[:-1] <= begins[1:], True)[: len(rest)]
+        if alone.all():
+            return rest[:0]
         # What ends inside another began before it and is not alone: its successor begins before its end.
-        others = numpy.sort(finishes[~alone])
-        alone &= numpy.searchsorted(others, begins, "right") >= numpy.searchsorted(others, finishes, "left")
+        others, asked = numpy.sort(finishes[~alone]), numpy.flatnonzero(alone)
+        opened = numpy.searchsorted(others, begins[asked], "right")
+        alone[asked] = opened >= numpy.searchsorted(others, finishes[asked], "left")
         if not alone.any():
             break
-        rest = rest[~alone]
+        rest, begins, finishes = rest[~alone], begins[~alone], finishes[~alone]
     return rest
 
 
