@@ -221,7 +221,7 @@ class Drawer:
             self.case.rounding = max(self.case.rounding, torch.finfo(made.dtype).eps)
 
 
-_NOT_DRAWN: Final = frozenset({"constrain", "across", "shard_map", "pin", "checked_index"})
+_NOT_DRAWN: Final = frozenset({"constrain", "across", "shard_map", "to_part", "from_parts", "pin", "checked_index"})
 _COMMON: Final = (
     "add", "sub", "mul", "maximum", "neg", "relu", "where", "matmul", "matmul", "gemm", "sum", "sum", "max", "mean",
     "reshape", "reshape", "transpose", "broadcast_to", "slice", "concat", "pad", "cast", "conv2d", "softmax",

@@ -95,7 +95,7 @@ MUTATIONS = (
     ),
     Mutation(
         "two axes split a dimension in the order of the mesh, not of the layout",
-        "sharding/partitioning/partition.py",
+        "sharding/partitioning/choosing.py",
         "return [*found, *(axis for axis in split_by if axis not in found)]",
         "return sorted(split_by)",
     ),

@@ -9,7 +9,7 @@ import torch
 
 from tessera import dist, grad, graph, op
 from tessera.errors import ArgumentError, MeshError, ShapeMismatchError, TesseraError
-from tests.mesh.mixtures import EXPERTS, WIDTH, by_loop, fault_of, mixture, nested_fault_of, numbers
+from tests.mesh.mixtures import EXPERTS, WIDTH, by_loop, fault_of, mixture, nested_fault_of, numbers, pinned_fault_of
 from tests.mesh.references import by_references
 
 
@@ -69,6 +69,24 @@ def test_experts_that_are_mixtures_give_the_bits_of_one_process(capacity: float 
         assert nested_fault_of(dist.Mesh(["ep", "tp"], shape=(2, 2), backend="emulated"), capacity) is None
 
 
+@pytest.mark.parametrize(
+    ("grid", "split", "capacity", "parts"),
+    [
+        ({"ep": 4}, ("ep",), 0.5, [0, 1, 2, 3]),
+        ({"ep": 4}, ("ep",), None, [slice(0, 2), slice(0, 2), slice(2, 4), slice(2, 4)]),
+        ({"ep": 2, "tp": 2}, ("ep",), 0.5, [0, 0, 1, 1]),
+        ({"dp": 2, "ep": 4}, ("dp", "ep"), 0.75, [slice(0, 2), slice(0, 2), slice(2, 4), slice(2, 4)]),
+        ({"ep": 2}, (), None, [slice(0, 2)] * 4),
+    ],
+)
+def test_different_functions_on_parts_of_the_mesh_give_the_bits_of_one_process(
+    grid: dict[str, int], split: tuple[str, ...], capacity: float | None, parts: list[int | slice]
+) -> None:
+    mesh = dist.Mesh(list(grid), shape=tuple(grid.values()), backend="emulated")
+    with by_references():
+        assert pinned_fault_of(mesh, [mesh["ep", part] for part in parts], split, capacity) is None
+
+
 def test_rows_go_to_their_experts_and_back_by_an_exchange_each() -> None:
     mesh = dist.Mesh(["dp", "ep"], devices=range(8), shape=(2, 4))
     x = dist.tensor((64, 16), dist.ShardSpec((0,), (("dp", "ep"),)), mesh)
@@ -107,3 +125,26 @@ def test_an_axis_that_the_mesh_has_not_is_refused() -> None:
     with pytest.raises(MeshError, match="axis='ep'"):
         op.moe(x, router, up)
     assert op.moe(x, router, up, axis=None).shape == (24, 6)
+
+
+def test_pins_that_are_no_equal_parts_of_the_axis_are_refused() -> None:
+    mesh = dist.Mesh(["ep"], devices=range(4))
+    x = dist.tensor((24, WIDTH), dist.ShardSpec((0,), ("ep",)), mesh)
+    router = dist.tensor((WIDTH, 2), None, mesh)
+    left, right = mesh["ep", 0:2], mesh["ep", 2:4]
+    uneven = [dist.pin(op.relu, mesh["ep", 0:1]), dist.pin(op.relu, mesh["ep", 1:4])]
+    for experts in (uneven, [dist.pin(op.relu, right), dist.pin(op.relu, left)], [dist.pin(op.relu, left), op.relu]):
+        with pytest.raises(MeshError):
+            op.moe(x, router, experts)
+    with pytest.raises(ArgumentError, match="3 functions as the experts of 2"):
+        op.moe(x, router, [op.relu] * 3)
+    elsewhere = dist.tensor((WIDTH, WIDTH), None, left)
+    experts = [dist.pin(op.relu, left), dist.pin(lambda rows: op.matmul(rows, elsewhere), right)]
+    made = op.moe(x, router, experts)
+    assert made.layout is x.layout
+    with pytest.raises(MeshError, match=r"ranks \[0, 1\], which ranks \[2, 3\] read"):
+        on = dist.Mesh(["ep"], shape=(4,), backend="emulated")
+        lost = dist.tensor((WIDTH, WIDTH), None, on["ep", 0:2])
+        experts = [dist.pin(op.relu, on["ep", 0:2]), dist.pin(lambda rows: op.matmul(rows, lost), on["ep", 2:4])]
+        tokens = dist.tensor((24, WIDTH), dist.ShardSpec((0,), ("ep",)), on)
+        op.moe(tokens, dist.tensor((WIDTH, 2), None, on), experts).eval()

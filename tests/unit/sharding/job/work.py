@@ -34,6 +34,7 @@ from tessera.sharding.transport import gloo
 from tests.mesh.checking import agree
 from tests.mesh.drawing import NAMES, drawn
 from tests.mesh.mixtures import fault_of as mixture_fault
+from tests.mesh.mixtures import pinned_fault_of as pinned_mixture_fault
 from tests.mesh.pipelined import fault_of
 from tests.mesh.references import by_references
 from tests.mesh.regions import faults as region_faults
@@ -493,6 +494,8 @@ def mesh_experts() -> None:
     assert mesh.state == "running"
     with by_references():
         found = [fault for capacity in (None, 0.5) if (fault := mixture_fault(mesh, ("ep",), capacity))]
+        pins = [mesh["ep", n * mesh.shape["ep"] // 4] for n in range(4)]
+        found += [fault for fault in [pinned_mixture_fault(mesh, pins, ("ep",), 0.5)] if fault]
         found += spectral_faults(mesh, (6, 5, 7), (("ep",), (), ()), None)
     tell(faults=found)
 
