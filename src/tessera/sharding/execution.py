@@ -23,7 +23,7 @@ from tessera.lazy.promise import ordered
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.building import apply
 from tessera.lazy.structures.structure import Structure
-from tessera.ops.algebra import call, filled, literal
+from tessera.ops.algebra import filled, literal
 from tessera.ops.layout import views
 from tessera.sharding.chunk_choice import ChunkTrials, modelled
 from tessera.sharding.exchange import communication
@@ -291,7 +291,7 @@ def _shaped(node: Node, shape: Shape) -> Any:
 
 
 def _zeros(shape: Shape, dtype: DType) -> Any:
-    return call("broadcast_to", literal(0, dtype), shape=shape)
+    return views.broadcast_to(literal(0, dtype), shape)
 
 
 def _piece(node: Node, piece: Chunk) -> Any:

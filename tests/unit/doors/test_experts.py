@@ -132,7 +132,7 @@ def test_pins_that_are_no_equal_parts_of_the_axis_are_refused() -> None:
     x = dist.tensor((24, WIDTH), dist.ShardSpec((0,), ("ep",)), mesh)
     router = dist.tensor((WIDTH, 2), None, mesh)
     left, right = mesh["ep", 0:2], mesh["ep", 2:4]
-    uneven = [dist.pin(op.relu, mesh["ep", 0:1]), dist.pin(op.relu, mesh["ep", 1:4])]
+    uneven: list[Any] = [dist.pin(op.relu, mesh["ep", 0:1]), dist.pin(op.relu, mesh["ep", 1:4])]
     for experts in (uneven, [dist.pin(op.relu, right), dist.pin(op.relu, left)], [dist.pin(op.relu, left), op.relu]):
         with pytest.raises(MeshError):
             op.moe(x, router, experts)
@@ -142,9 +142,10 @@ def test_pins_that_are_no_equal_parts_of_the_axis_are_refused() -> None:
     experts = [dist.pin(op.relu, left), dist.pin(lambda rows: op.matmul(rows, elsewhere), right)]
     made = op.moe(x, router, experts)
     assert made.layout is x.layout
+    here = dist.Mesh(["ep"], shape=(4,), backend="emulated")
+    lost = dist.tensor((WIDTH, WIDTH), None, here["ep", 0:2])
+    experts = [dist.pin(op.relu, here["ep", 0:2]), dist.pin(lambda rows: op.matmul(rows, lost), here["ep", 2:4])]
+    tokens = dist.tensor((24, WIDTH), dist.ShardSpec((0,), ("ep",)), here)
+    made = op.moe(tokens, dist.tensor((WIDTH, 2), None, here), experts)
     with pytest.raises(MeshError, match=r"ranks \[0, 1\], which ranks \[2, 3\] read"):
-        on = dist.Mesh(["ep"], shape=(4,), backend="emulated")
-        lost = dist.tensor((WIDTH, WIDTH), None, on["ep", 0:2])
-        experts = [dist.pin(op.relu, on["ep", 0:2]), dist.pin(lambda rows: op.matmul(rows, lost), on["ep", 2:4])]
-        tokens = dist.tensor((24, WIDTH), dist.ShardSpec((0,), ("ep",)), on)
-        op.moe(tokens, dist.tensor((WIDTH, 2), None, on), experts).eval()
+        made.eval()

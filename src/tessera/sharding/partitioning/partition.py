@@ -16,14 +16,23 @@ from typing import Final
 from tessera.errors import MeshError
 from tessera.ir.anchors.anchor import Reduction
 from tessera.lazy.layouts import Layout, MeshShape, layout, replicated
-from tessera.lazy.leaves.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.leaf import Placeholder
 from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structures import interning
+from tessera.lazy.structures.building import apply
 from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops import OPERATORS
 from tessera.ops.collective.parts import FROM_PARTS, TO_PART, MeshPart
 from tessera.ops.collective.records import CONSTRAIN, SHARD_MAP, Wanted
 from tessera.ops.record import Operator
+from tessera.ops.spectral.turned import (
+    TurnedPoints,
+    axis_after,
+    is_by_points,
+    lead_to_transforms,
+    transform_of_turned,
+    turned_transform,
+)
 from tessera.sharding.partitioning.choosing import chosen_strategy, way_of
 from tessera.sharding.partitioning.demands import demands
 from tessera.sharding.partitioning.homes import grid_of, homes_of
@@ -43,6 +52,9 @@ from tessera.sharding.regions.inlining import Inlining
 from tessera.sharding.regions.region import ShardRegion
 
 REASON: Final = "parts of the mesh have their own"
+
+_TURNED: Final = -2
+"""The first number of a value whose points are turned; -1 is that of none."""
 
 
 def partition(structure: Structure) -> LocalProgram:
@@ -93,6 +105,9 @@ class _Partition:
         self._wanted = wanted or {}
         self._moved: dict[tuple[int, Layout], int] = {}
         self._regions: dict[Home, Inlining] = {}
+        self._turned: dict[int, tuple[int, TurnedPoints]] = {}
+        """By a number below all others: a value that is there with its points turned alone, and which."""
+        self._ordered: dict[int, int] = {}
 
     def roots(self, structure: Structure, order: Sequence[Occurrence]) -> list[int]:
         """Makes what is asked for, and gives it by number, as it lies then."""
@@ -103,7 +118,8 @@ class _Partition:
             if o.leaf is not None and home is not None
         }
         self.numbers = numbers = self._expression(order, leaves, self._wanted, homes)
-        return [numbers[place] for place in order[-1].operands] if structure.kind == "tuple" else [numbers[-1]]
+        roots = [numbers[place] for place in order[-1].operands] if structure.kind == "tuple" else [numbers[-1]]
+        return [self._in_order(root) for root in roots]
 
     def ended(self, structure: Structure, roots: Sequence[int]) -> LocalProgram:
         """The program, whose results have no sums pending but those that they are constrained to."""
@@ -142,6 +158,7 @@ class _Partition:
         """The values of an expression, by place in its post-order; -1 for what has none of its own."""
         numbers: list[int] = []
         anywhere: dict[tuple[int, Home], int] = {}
+        turns = lead_to_transforms(order)
 
         def made(at: int, home: Home) -> int:
             structure, operands, leaf = order[at]
@@ -151,7 +168,12 @@ class _Partition:
                 laid = replicated(grid_of(self.program.mesh, home), 0)
                 return self.program.add(Literal(structure), ShardedValue((), structure.dtype, laid, home))
             below = [there(place, each) for place, each in zip(operands, _homes_below(structure, home), strict=False)]
-            return self._operator(structure, tuple(below), wanted.get(at), home)
+            if any(place in self._turned for place in below):
+                turned = self._of_turned(structure, below, home, turns[at])
+                if turned is not None:
+                    return turned
+                below = [self._in_order(place) for place in below]
+            return self._operator(structure, tuple(below), wanted.get(at), home, turns[at])
 
         def there(at: int, home: Home) -> int:
             """The value on a home; what lies nowhere is made on each that reads it."""
@@ -165,7 +187,9 @@ class _Partition:
             numbers.append(-1 if home is None or order[at].structure.kind == "tuple" else made(at, home))
         return numbers
 
-    def _operator(self, structure: Structure, operands: tuple[int, ...], wanted: Layout | None, home: Home) -> int:
+    def _operator(
+        self, structure: Structure, operands: tuple[int, ...], wanted: Layout | None, home: Home, turns: bool
+    ) -> int:
         assert structure.operator is not None
         operator = OPERATORS[structure.operator.name]
         if operator in (CONSTRAIN, SHARD_MAP, TO_PART, FROM_PARTS) and structure.attributes[0] is not None:
@@ -180,7 +204,7 @@ class _Partition:
         )
         chosen, name = chosen_strategy(structure, rule, values, wanted, grid_of(self.program.mesh, home))
         if operator.spelled is not None and self._reduces_split(chosen, values):
-            spelled = self._spelled(operator, structure, operands, home)
+            spelled = self._spelled(operator, structure, operands, home, turns)
             if spelled is not None:
                 return spelled
         moved = [
@@ -245,23 +269,88 @@ class _Partition:
             for value, target in zip(values, chosen.operands, strict=True)
         )
 
-    def _spelled(self, operator: Operator, structure: Structure, operands: tuple[int, ...], home: Home) -> int | None:
+    def _spelled(
+        self, operator: Operator, structure: Structure, operands: tuple[int, ...], home: Home, turns: bool
+    ) -> int | None:
         """The value of an operator in others; None where they are just this one."""
         assert operator.spelled is not None
-        nodes: list[Node] = []
-        leaves: list[Leaf] = []
-        for place in operands:
-            value = self.program.values[place]
-            laid = layout(value.layout.mesh, value.layout.dims)
-            leaves.append(Placeholder(interning.sharded(value.shape, value.dtype, laid)))
-            nodes.append(leaf_node(leaves[-1]))
+        nodes = [self._standing_for(place) for place in operands]
+        turned = turned_transform(structure, nodes[0]) if turns else None
+        if turned is not None:
+            return self._as_turned(self._made_of(turned[0], nodes, operands, home), turned[1])
         made = operator.spelled(*nodes, **structure.named_attributes)
-        inner, own = made.state
+        inner = made.structure
         if inner.operator is structure.operator and inner.attributes == structure.attributes:
             return None
+        return self._made_of(made, nodes, operands, home)
+
+    def _standing_for(self, place: int) -> Node:
+        """What stands for a value in an expression over values."""
+        value = self.program.values[place]
+        laid = layout(value.layout.mesh, value.layout.dims)
+        node: Node = leaf_node(Placeholder(interning.sharded(value.shape, value.dtype, laid)))
+        return node
+
+    def _made_of(self, made: Node, nodes: Sequence[Node], places: Sequence[int], home: Home) -> int:
+        """The value of an expression over what stands for values."""
+        inner, own = made.state
         order = inner.post_order()
-        given = {number: operands[leaves.index(leaf)] for number, leaf in enumerate(own)}
-        return self._expression(order, given, {}, [home] * len(order))[-1]
+        leaves = {node.leaves[0]: place for node, place in zip(nodes, places, strict=True)}
+        given = {number: leaves[leaf] for number, leaf in enumerate(own)}
+        return self._in_order(self._expression(order, given, {}, [home] * len(order))[-1])
+
+    # -- turned points --------------------------------------------------------------------------------------------
+
+    def _as_turned(self, grid: int, points: TurnedPoints) -> int:
+        number = _TURNED - len(self._turned)
+        self._turned[number] = grid, points
+        return number
+
+    def _in_order(self, number: int) -> int:
+        """The value itself, where its points are turned."""
+        if number not in self._turned:
+            return number
+        if number not in self._ordered:
+            grid, points = self._turned[number]
+            node = self._standing_for(grid)
+            home = self.program.values[grid].home
+            self._ordered[number] = self._made_of(points.in_order(node), [node], [grid], home)
+        return self._ordered[number]
+
+    def _of_turned(self, structure: Structure, operands: Sequence[int], home: Home, turns: bool) -> int | None:
+        """The value of an operator over turned points: turned as well, or in order after a transform; None where it
+        reads them in order.
+        """
+        assert structure.operator is not None
+        operator = OPERATORS[structure.operator.name]
+        at = next(place for place, number in enumerate(operands) if number in self._turned)
+        grid, points = self._turned[operands[at]]
+        if len(operands) == 1:
+            node = self._standing_for(grid)
+            made = transform_of_turned(structure, node, points)
+            if made is not None:
+                return self._made_of(made, [node], [grid], home)
+        if not turns or not is_by_points(operator):
+            return None
+        rank = len(structure.shape)
+        axis = axis_after(operator, points.axis, len(structure.operands[at].shape), rank)
+        given: list[int] = []
+        for number, below in zip(operands, structure.operands, strict=True):
+            own, dim = self._turned.get(number), axis - rank + len(below.shape)
+            if own is not None and axis_after(operator, own[1].axis, len(below.shape), rank) == axis:
+                if (own[1].rows, own[1].columns) != (points.rows, points.columns):
+                    return None
+                given.append(own[0])
+            elif own is None and dim < 0:
+                given.append(number)
+            elif own is None:
+                node = self._standing_for(number)
+                given.append(self._made_of(points.of(node, dim), [node], [number], home))
+            else:
+                return None
+        nodes = [self._standing_for(place) for place in given]
+        made = apply(operator, structure.attributes, nodes)
+        return self._as_turned(self._made_of(made, nodes, given, home), replace(points, axis=axis))
 
     # -- moves ----------------------------------------------------------------------------------------------------
 
