@@ -65,6 +65,8 @@ class ShardedPlan:
 
     def __init__(self, structure: Structure) -> None:
         self.program = partition(structure)
+        self.topology: str | None = None
+        """That of the mesh on which it ran last."""
         self._runs: dict[tuple[OverlapLimits, int], _Run] = {}
         self._modelled: dict[tuple[OverlapLimits, str | None], int] = {}
         self._trials: dict[OverlapLimits, ChunkTrials] = {}
@@ -80,26 +82,27 @@ class ShardedPlan:
 
     def _run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         limits = communication.current().limits
-        if isinstance(limits.chunk, int):
-            return self._with(limits, limits.chunk, leaves)
         mesh = _mesh_of(self.program, leaves)
+        self.topology = mesh.topology
+        if isinstance(limits.chunk, int):
+            return self._with(limits, limits.chunk, mesh, leaves)
         if limits.chunk == "auto":
             key = limits, mesh.topology
             if key not in self._modelled:
-                self._modelled[key] = modelled(self.program, limits, mesh)
-            return self._with(limits, self._modelled[key], leaves)
+                self._modelled[key] = modelled(self.program, limits, mesh.topology)
+            return self._with(limits, self._modelled[key], mesh, leaves)
         trials = self._trials.setdefault(limits, ChunkTrials(self.program))
         begun = time.perf_counter()
-        results = self._with(limits, trials.choice, leaves)
+        results = self._with(limits, trials.choice, mesh, leaves)
         if not trials.is_settled:
             trials.add(time.perf_counter() - begun, mesh)
         return results
 
-    def _with(self, limits: OverlapLimits, chunk: int, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
+    def _with(self, limits: OverlapLimits, chunk: int, mesh: Mesh, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         run = self._runs.get((limits, chunk))
         if run is None:
             run = self._runs[limits, chunk] = _Run(chunked(self.program, chunk), limits)
-        return run(leaves)
+        return run(mesh, leaves)
 
     def reserve(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         """Leaves whose shards are on their way. Raises as `run` does."""
@@ -132,8 +135,7 @@ class _Run:
         self._outputs: dict[tuple[int, int, tuple[Structure, ...]], list[Output]] = {}
         self._homes = list(dict.fromkeys(value.home for value in program.values))
 
-    def __call__(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
-        mesh = _mesh_of(self.program, leaves)
+    def __call__(self, mesh: Mesh, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         held = held_places(mesh, self._homes)
         slots: dict[int, Slots] = {place: {} for place in mesh.places}
         for number, instruction in enumerate(self.program.instructions):

@@ -132,8 +132,13 @@ def test_pins_that_are_no_equal_parts_of_the_axis_are_refused() -> None:
     x = dist.tensor((24, WIDTH), dist.ShardSpec((0,), ("ep",)), mesh)
     router = dist.tensor((WIDTH, 2), None, mesh)
     left, right = mesh["ep", 0:2], mesh["ep", 2:4]
-    uneven: list[Any] = [dist.pin(op.relu, mesh["ep", 0:1]), dist.pin(op.relu, mesh["ep", 1:4])]
-    for experts in (uneven, [dist.pin(op.relu, right), dist.pin(op.relu, left)], [dist.pin(op.relu, left), op.relu]):
+    uneven = [dist.pin(op.relu, mesh["ep", 0:1]), dist.pin(op.relu, mesh["ep", 1:4])]
+    wrong: list[list[Any]] = [
+        uneven,
+        [dist.pin(op.relu, right), dist.pin(op.relu, left)],
+        [dist.pin(op.relu, left), op.relu],
+    ]
+    for experts in wrong:
         with pytest.raises(MeshError):
             op.moe(x, router, experts)
     with pytest.raises(ArgumentError, match="3 functions as the experts of 2"):
