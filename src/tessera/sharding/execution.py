@@ -64,7 +64,9 @@ class ShardedPlan:
     threads = None
 
     def __init__(self, structure: Structure) -> None:
-        self.program = partition(structure)
+        self.program = program = partition(structure)
+        instructions = zip(program.instructions, program.values, strict=True)
+        self._reads = [(each.leaf, value.home) for each, value in instructions if isinstance(each, Read)]
         self.topology: str | None = None
         """That of the mesh on which it ran last."""
         self._runs: dict[tuple[OverlapLimits, int], _Run] = {}
@@ -82,7 +84,7 @@ class ShardedPlan:
 
     def _run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         limits = communication.current().limits
-        mesh = _mesh_of(self.program, leaves)
+        mesh = _mesh_of(self._reads, leaves)
         self.topology = mesh.topology
         if isinstance(limits.chunk, int):
             return self._with(limits, limits.chunk, mesh, leaves)
@@ -107,7 +109,7 @@ class ShardedPlan:
     def reserve(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         """Leaves whose shards are on their way. Raises as `run` does."""
         communication.check(self.program)
-        mesh = _mesh_of(self.program, leaves)
+        mesh = _mesh_of(self._reads, leaves)
         mesh.places  # noqa: B018 - raises where nobody computes
         return tuple(
             Shards(part_of(mesh, value.home), value.shape, value.dtype, value.layout, None).leaf()
@@ -134,13 +136,15 @@ class _Run:
         self.schedule = schedule_of(program, limits)
         self._outputs: dict[tuple[int, int, tuple[Structure, ...]], list[Output]] = {}
         self._homes = list(dict.fromkeys(value.home for value in program.values))
+        self._is_whole = len(self._homes) == 1
+        """Whether all lies on the whole mesh, and no device skips anything."""
+        self._reads = [(n, each.leaf) for n, each in enumerate(program.instructions) if isinstance(each, Read)]
 
     def __call__(self, mesh: Mesh, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         held = held_places(mesh, self._homes)
         slots: dict[int, Slots] = {place: {} for place in mesh.places}
-        for number, instruction in enumerate(self.program.instructions):
-            if isinstance(instruction, Read):
-                self._read(number, leaves[instruction.leaf], held, slots)
+        for number, leaf in self._reads:
+            self._read(number, leaves[leaf], held, slots)
         under_way: dict[tuple[int, ...], Waiting] = {}
         for index, step in enumerate(self.schedule):
             if isinstance(step, Evaluate):
@@ -168,7 +172,7 @@ class _Run:
 
     def _compute(self, index: int, step: Evaluate, slots: dict[int, Slots]) -> None:
         for place, held in slots.items():
-            used = [number for number in step.used if number in held]
+            used = step.used if self._is_whole else [number for number in step.used if number in held]
             key = (index, place, tuple([held[number].structure for number in used]))
             outputs = self._outputs.get(key)
             if outputs is None:
@@ -254,19 +258,19 @@ class _Run:
         return Shards(home.mesh, value.shape, value.dtype, value.layout, made).leaf()
 
 
-def _mesh_of(program: LocalProgram, leaves: Sequence[Leaf]) -> Mesh:
-    """The whole mesh of a program. Raises MeshError (E_MESH) where a leaf lies on another one, or on another part."""
-    lies: dict[tuple[Mesh, Home], None] = {}
-    for instruction, value in zip(program.instructions, program.values, strict=True):
-        if isinstance(instruction, Read) and leaves[instruction.leaf].structure.layout is not None:
-            lies[shards_of(leaves[instruction.leaf]).mesh, value.home] = None
+def _mesh_of(reads: Sequence[tuple[int, Home]], leaves: Sequence[Leaf]) -> Mesh:
+    """The whole mesh of a program that reads leaves by number, each at a home. Raises MeshError (E_MESH) where one lies
+    on another mesh, or on another part.
+    """
+    lies = {(shards_of(leaves[leaf]).mesh, home): None for leaf, home in reads if leaves[leaf].structure.layout}
     found = [mesh for mesh, home in lies if not home]
     if len(found) > 1:
         raise MeshError(f"operands on several meshes: {' and '.join(map(repr, found))}")
-    for mesh, home in lies:
-        wanted = part_of(found[0], home)
-        if mesh != wanted:
-            raise MeshError(f"a tensor on ranks {list(mesh.devices)}, which ranks {list(wanted.devices)} read")
+    if len(lies) > 1:
+        for mesh, home in lies:
+            wanted = part_of(found[0], home)
+            if mesh != wanted:
+                raise MeshError(f"a tensor on ranks {list(mesh.devices)}, which ranks {list(wanted.devices)} read")
     return found[0]
 
 

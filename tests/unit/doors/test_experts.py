@@ -9,7 +9,18 @@ import torch
 
 from tessera import dist, grad, graph, op
 from tessera.errors import ArgumentError, MeshError, ShapeMismatchError, TesseraError
-from tests.mesh.mixtures import EXPERTS, WIDTH, by_loop, fault_of, mixture, nested_fault_of, numbers, pinned_fault_of
+from tessera.lazy.evaluation import evaluate
+from tests.mesh.mixtures import (
+    EXPERTS,
+    WIDTH,
+    by_loop,
+    expert_of,
+    fault_of,
+    mixture,
+    nested_fault_of,
+    numbers,
+    pinned_fault_of,
+)
 from tests.mesh.references import by_references
 
 
@@ -154,3 +165,35 @@ def test_pins_that_are_no_equal_parts_of_the_axis_are_refused() -> None:
     made = op.moe(tokens, dist.tensor((WIDTH, 2), None, here), experts)
     with pytest.raises(MeshError, match=r"ranks \[0, 1\], which ranks \[2, 3\] read"):
         made.eval()
+
+
+@pytest.mark.parametrize("settings", [{}, {"chunk": 2, "bucket_bytes": 0}])
+def test_pinned_experts_learn_what_they_learn_on_one_device(settings: dict[str, Any]) -> None:
+    mesh = dist.Mesh(["dp", "ep"], shape=(2, 2), backend="emulated")
+    x, router, up, down = (whole.double() for whole in numbers())  # sums of whole numbers are exact
+    wholes = [up[0], down[0], up[1, :, :WIDTH]]
+
+    def trained(x: Any, router: Any, weights: list[Any], parts: list[dist.Mesh] | None) -> list[Any]:
+        def loss(first: Any, second: Any, other: Any) -> Any:
+            experts = [expert_of(0, [first, second]), expert_of(1, [other])]
+            pinned = experts if parts is None else [dist.pin(*each) for each in zip(experts, parts, strict=True)]
+            return op.sum(op.moe(x, router[:, :2], pinned, top_k=1, weighting="scores", capacity=None, groups=4))
+
+        value = None
+        for _ in range(2):
+            value, gradients = grad.value_and_grad(loss, (0, 1, 2))(*weights)
+            weights = [weight - 0.5 * gradient for weight, gradient in zip(weights, gradients, strict=True)]
+        made = [value, *weights]
+        evaluate(made)
+        return made
+
+    left, right = mesh["ep", 0], mesh["ep", 1]
+    columns = dist.ShardSpec((1,), ("dp",))
+    laid = [dist.distribute(whole, columns, part) for whole, part in zip(wholes, (left, left, right), strict=True)]
+    with by_references(), dist.communication(**settings):
+        alone = trained(op.tensor(x), op.tensor(router), list(map(op.tensor, wholes)), None)
+        tokens = dist.distribute(x, dist.ShardSpec((0,), (("dp", "ep"),)), mesh)
+        shared = trained(tokens, dist.distribute(router, None, mesh), list(laid), [left, right])
+        assert [each.mesh for each in shared] == [mesh, left, left, right]
+        for one, other in zip(alone, shared, strict=True):
+            assert torch.equal(one.torch(), other.full().torch())

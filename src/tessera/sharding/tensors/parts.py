@@ -39,6 +39,9 @@ def held_places(mesh: Mesh, homes: Iterable[Home]) -> dict[Home, HeldPlaces]:
     """The places of each home on a mesh. Raises as `mesh.places` does."""
     found: dict[Home, HeldPlaces] = {}
     for home in homes:
+        if not home:
+            found[home] = HeldPlaces(mesh, {place: place for place in mesh.places})
+            continue
         part = part_of(mesh, home)
         own: dict[int, int] = {}
         for place in mesh.places:
