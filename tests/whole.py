@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 Case = TypeVar("Case")
 
@@ -25,7 +25,7 @@ def examples(few: int, many: int) -> int:
     return many if _extent.is_whole else few
 
 
-def some(cases: Iterable[Case], kind: Callable[[Case], Hashable] = lambda case: None) -> Sequence[Case]:
+def some(cases: Iterable[Case], kind: Callable[[Case], Hashable] = lambda case: None) -> Sequence[Any]:
     """Every other case of each kind, from the first or the second on by turns, and at least one of each; all of them
     where everything is run.
     """
