@@ -156,7 +156,7 @@ def _numbers(size: Sequence[int], stride: Sequence[int], offset: int, extent: in
     return numbers
 
 
-@maps(aten.as_strided.default)
+@maps(aten.as_strided.default, strides=True)
 def as_strided(
     x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None, *, wanted: Wanted
 ) -> Tensor:
@@ -169,7 +169,7 @@ def as_strided(
     return op.transpose(apart, [order.index(dim) for dim in range(len(order))]) if size else apart
 
 
-@maps(aten.as_strided_scatter.default)
+@maps(aten.as_strided_scatter.default, strides=True)
 def as_strided_scatter(
     x: Tensor,
     source: Tensor,

@@ -172,5 +172,7 @@ def _written(
     for node in work.nodes:
         arguments: Any = fx.map_arg(node.args, known.__getitem__)
         options: Any = fx.map_arg(node.kwargs, known.__getitem__)
-        known[node] = MAPPING[node.target](wanted_of(node, extents.of, node in work.parts), arguments, options)
+        row = MAPPING[node.target]
+        asked = wanted_of(node, extents.of, node in work.parts, row.asks_for_strides) if row.asks else None
+        known[node] = row(asked, arguments, options)
     return known, places
