@@ -10,6 +10,7 @@ the scores they were chosen by as near as rounding is.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ def models() -> Iterator[tuple[str, Any]]:
     """Small models of several kinds: learned places, rotary ones with grouped heads, sliding windows with soft caps,
     and an encoder beside the decoder.
     """
-    import transformers as hf  # only here: the file can be imported without it
+    hf: Any = importlib.import_module("transformers")  # only here: the file can be imported without it
 
     shared = {"vocab_size": WORDS, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
