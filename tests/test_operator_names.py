@@ -30,7 +30,6 @@ OTHER_WORDS: Mapping[str, str] = {
     "backend/llvm/vecmath/__init__.py": "exp2",
     "backend/llvm/native/reduction_ir.py": "sum min max",
     "profiling/analyses/compare.py": "log",
-    "profiling/analyses/durations.py": "sum",
     "profiling/analyses/rules.py": "matmul gemm",
     "profiling/analyses/presentation/result.py": "log",
     "scheduling/language/expression.py": "exp2",

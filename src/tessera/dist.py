@@ -31,6 +31,7 @@ from tessera.doors.collectives import (
 )
 from tessera.doors.mesh.checkpoints import load, save
 from tessera.doors.mesh.dtensors import from_dtensor, to_dtensor
+from tessera.doors.mesh.pinning import Pinned, pin
 from tessera.doors.mesh.pipelines import MicrobatchReduction, Pipeline, scheduled
 from tessera.doors.mesh.shard_map import shard_map
 from tessera.dtypes import SUPPORTED, dtype_of
@@ -62,6 +63,7 @@ __all__ = [
     "Layout",
     "Mesh",
     "MeshPlan",
+    "Pinned",
     "Pipeline",
     "PipelineSchedule",
     "ShardSpec",
@@ -79,6 +81,7 @@ __all__ = [
     "from_local",
     "load",
     "permute",
+    "pin",
     "pipeline",
     "plan",
     "reduce_scatter",

@@ -23,7 +23,8 @@ from tessera.handle import Tensor
 from tessera.lazy.devices import is_mesh
 from tessera.profiling.session.starting import session
 from tessera.profiling.tiles.tile_profile import TileProfile, TileRow
-from tessera.sharding.tensors.properties import program_of
+from tessera.sharding.exchange.communication import current
+from tessera.sharding.tensors.properties import mesh_of, program_of
 
 if TYPE_CHECKING:
     from tessera.compiler.device.timing import Timing
@@ -85,7 +86,8 @@ def explain(fn: Callable[[], object] | Tensor) -> GraphExplanation:
     from tessera.compiler.explain.explaining import Explainer, explain_mesh, explain_structure
 
     if isinstance(fn, Tensor) and fn.is_pending and is_mesh(fn.structure.device):
-        result = GraphExplanation((), (explain_mesh(program_of(fn.structure)),))
+        topology = mesh_of(fn).topology
+        result = GraphExplanation((), (explain_mesh(program_of(fn.structure), topology, current().limits),))
     elif isinstance(fn, Tensor):
         result = GraphExplanation((explain_structure(fn.structure),) if fn.is_pending else ())
     else:

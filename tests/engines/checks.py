@@ -16,7 +16,7 @@ import polars
 from polars import col
 
 from tessera import analyze
-from tessera.profiling.export.chrome_lines import SLICES
+from tessera.profiling.export.chrome_facts import SLICES
 from tessera.profiling.export.formats import chrome
 from tessera.profiling.trace.table import Trace
 from tests.engines import perfetto

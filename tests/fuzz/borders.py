@@ -22,14 +22,16 @@ def overflowing_integers(growth: Any, x: Tensor) -> Tensor | None:
     """Integers that leave their dtype on the way, and what asks for their sign."""
     if growth.smooth:
         return None
-    chance = growth.chance
-    dtype = dtype_of(chance.choice(("int8", "int8", "int32")))
-    a = op.tensor(growth.fresh((chance.choice((5, 17, 33)),), dtype))
-    large = a * a * (9 if dtype.name == "int8" else 1 << 26)
+    chance, shape = growth.chance, (growth.chance.choice((5, 17, 33)),)
+    narrow, wide = (op.tensor(growth.fresh(shape, dtype_of(name))) for name in ("int8", "int32"))
     kind = chance.randint(0, 2)
-    if kind == 0:
-        return op.relu(large)
-    return op.maximum(large, a) if kind == 1 else op.where(large > 0, a, large)
+
+    def asked(large: Tensor, a: Tensor) -> Tensor:
+        if kind == 0:
+            return op.relu(large)
+        return op.maximum(large, a) if kind == 1 else op.where(large > 0, a, large)
+
+    return asked(narrow * 97, narrow) + asked(wide * wide * (1 << 26), wide)
 
 
 def halves(growth: Any, x: Tensor) -> Tensor | None:

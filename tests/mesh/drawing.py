@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -33,6 +34,9 @@ MOST_ELEMENTS: Final = 3000
 
 INEXACT: Final = frozenset({"mean", "max", "min", "prod", "div", "pow"})
 """Operators whose gradients divide: what is computed of them is compared within rounding."""
+
+CHOOSING: Final = frozenset({"max", "min", "maximum", "minimum", "max_pool2d", "cummax_values", "cummin_values"})
+"""Operators whose gradients go to the elements that are largest or smallest."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +211,8 @@ class Drawer:
             return
         if math.prod(node.shape) > MOST_ELEMENTS or (self.smooth and node.dtype.kind not in ("float", "complex")):
             return
+        if self.smooth and record.name in CHOOSING and _are_close([self.found[n] for n in operands]):
+            return
         made = value_of(node)
         numbers = (torch.view_as_real(made) if made.is_complex() else made).double()
         whole = bool(((numbers == numbers.round()) & (numbers.abs() < LARGEST)).all())
@@ -221,7 +227,17 @@ class Drawer:
             self.case.rounding = max(self.case.rounding, torch.finfo(made.dtype).eps)
 
 
-_NOT_DRAWN: Final = frozenset({"constrain", "across", "shard_map", "pin", "checked_index"})
+def _are_close(values: Sequence[torch.Tensor]) -> bool:
+    """Whether there are numbers, not whole, that another order of summing may put in another order: whose gradient an
+    extreme of them has, rounding decides then.
+    """
+    flat = torch.cat([value.double().reshape(-1) for value in values]).sort().values
+    if bool((flat == flat.round()).all()):
+        return False
+    return bool((flat.diff() <= 1e-9 * (1 + flat.abs().max())).any())
+
+
+_NOT_DRAWN: Final = frozenset({"constrain", "across", "shard_map", "to_part", "from_parts", "pin", "checked_index"})
 _COMMON: Final = (
     "add", "sub", "mul", "maximum", "neg", "relu", "where", "matmul", "matmul", "gemm", "sum", "sum", "max", "mean",
     "reshape", "reshape", "transpose", "broadcast_to", "slice", "concat", "pad", "cast", "conv2d", "softmax",

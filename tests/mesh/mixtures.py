@@ -117,3 +117,59 @@ def nested_fault_of(mesh: dist.Mesh, capacity: float | None) -> str | None:
         if not torch.equal(alone.torch(), shared.full().torch()):
             return f"{name}:\n{shared.full()}\none process:\n{alone}"
     return None
+
+
+def expert_of(number: int, weights: Sequence[Any]) -> Any:
+    """Experts that are different functions: two matrices, or one and what it reads."""
+    if number % 2:
+        return lambda rows: op.matmul(rows, weights[0]) + rows
+    return lambda rows: op.matmul(op.relu(op.matmul(rows, weights[0])), weights[1]) * 2.0
+
+
+def pinned_fault_of(
+    mesh: dist.Mesh, pins: Sequence[dist.Mesh], split: tuple[str, ...], capacity: float | None
+) -> str | None:
+    """What is wrong with a mixture of different functions, pinned to parts of a mesh with an axis "ep", whose axes
+    `split` split the tokens; None where nothing is. Weights lie on the parts, split along an axis "tp".
+    """
+    x, router, up, down = numbers()
+    wide = [n + 3 for n in range(EXPERTS)]
+    own = [
+        [up[n, :, :1].repeat(1, wide[n]), down[n, :1].repeat(wide[n], 1)] if n % 2 == 0 else [up[n, :, :WIDTH]]
+        for n in range(EXPERTS)
+    ]
+    loss_weights = (torch.arange(x.numel()) % 5 - 2).reshape(x.shape).float()
+    groups = math.prod(mesh.shape[axis] for axis in split)
+
+    def results(values: Sequence[Any], weights: Any, on: Sequence[dist.Mesh] | None) -> list[Any]:
+        def layer(x: Any, router: Any, *flat: Any) -> Any:
+            rest = iter(flat)
+            experts = [expert_of(n, [next(rest) for _ in each]) for n, each in enumerate(own)]
+            pinned = experts if on is None else [dist.pin(*each) for each in zip(experts, on, strict=True)]
+            return op.moe(x, router, pinned, weighting="scores", capacity=capacity, groups=groups)
+
+        gradients = grad.grad(lambda *v: op.sum(layer(*v) * weights), tuple(range(len(values))))(*values)
+        return [layer(*values), *gradients]
+
+    tokens = dist.ShardSpec((0,), (split,)) if split else None
+    there = [dist.distribute(x, tokens, mesh), dist.distribute(router, None, mesh)]
+    for n, each in enumerate(own):
+        for place, whole in enumerate(each):
+            over = dist.ShardSpec((1 - place,), ("tp",)) if n % 2 == 0 and "tp" in mesh.shape else None
+            there.append(dist.distribute(whole, over, pins[n]))
+    one = results(
+        [op.tensor(whole) for whole in (x, router, *(w for each in own for w in each))], op.tensor(loss_weights), None
+    )
+    many = results(there, dist.distribute(loss_weights, tokens, mesh), pins)
+    names = [
+        "result",
+        "x",
+        "router",
+        *(f"weight {place} of {n}" for n, each in enumerate(own) for place in range(len(each))),
+    ]
+    for name, alone, shared in zip(names, one, many, strict=True):
+        if shared.mesh.is_elsewhere:
+            shared.eval()
+        elif not torch.equal(alone.torch(), shared.full().torch()):
+            return f"{name} on {mesh}, pinned to {pins}, tokens over {split}:\n{shared.full()}\none process:\n{alone}"
+    return None

@@ -94,16 +94,16 @@ MUTATIONS = (
         "whole = set()",
     ),
     Mutation(
-        "two axes split a dimension in the order of the mesh, not of the layout",
-        "sharding/partitioning/partition.py",
-        "return [*found, *(axis for axis in split_by if axis not in found)]",
-        "return sorted(split_by)",
+        "two axes split a dimension in the order of their names, not of the layout",
+        "lazy/layouts.py",
+        "split(extent, tuple((coordinates[axis], self.mesh.size(axis)) for axis in axes))",
+        "split(extent, tuple((coordinates[axis], self.mesh.size(axis)) for axis in sorted(axes)))",
     ),
     Mutation(
         "sums are scattered along the last dimension",
         "sharding/exchange/groups.py",
-        "return emulated.reduce_scatter(parts, step.dim,",
-        "return emulated.reduce_scatter(parts, -1,",
+        "return by.reduce_scatter(x, step.dim,",
+        "return by.reduce_scatter(x, -1,",
     ),
     Mutation(
         "an exchange takes one extent for all ranks",
@@ -119,8 +119,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a gradient lies as it comes",
-        "grad.py",
-        "return part if layout is None else part.reshard(layout)",
+        "doors/cotangents.py",
+        "return part.reshard(layout)",
         "return part",
     ),
 )

@@ -41,6 +41,14 @@ def faults(mesh: dist.Mesh, shape: tuple[int, ...], splits: Splits, sizes: tuple
     yield from _gradient(x, real, back)
 
 
+def long_faults(mesh: dist.Mesh, axis: str, points: int) -> Iterator[str]:
+    """What is wrong with a filter of a long signal on a mesh, whose spectrum stays as it lies."""
+    signal, response = (numbers((points,), dtype) for dtype in (torch.complex128, torch.float64))
+    x, k = dist.distribute(signal, _spec(((axis,),)), mesh), dist.distribute(response, None, mesh)
+    wanted = torch.fft.ifft(torch.fft.fft(signal) * response)
+    yield from _compared("a long filter", op.ifft(op.fft(x) * k), wanted)
+
+
 def _gradient(x: Any, real: torch.Tensor, settings: dict[str, Any]) -> Iterator[str]:
     """Of what changes with both parts of half a spectrum, and with what comes back of it."""
 

@@ -252,5 +252,7 @@ LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
     "constrain": _of_meshes,
     "across": _of_meshes,
     "shard_map": _of_meshes,
+    "to_part": _of_meshes,
+    "from_parts": _of_meshes,
     **dict.fromkeys((*FORWARD, *BACKWARD), _saved_attention),
 }

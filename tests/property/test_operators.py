@@ -35,8 +35,8 @@ def _name(part: Operator | DType) -> str:
     return part.name
 
 
-def _record(case: tuple[Operator, DType]) -> Operator:
-    return case[0]
+def _record(case: tuple[Operator, DType]) -> str:
+    return case[0].name
 
 
 @pytest.mark.parametrize(("record", "dtype"), some(CASES, _record), ids=_name)

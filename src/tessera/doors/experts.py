@@ -7,17 +7,20 @@ the devices of their experts, and what these make of them goes back.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from tessera.doors.calls.nodes import call, node, on
+from tessera.doors.mesh.pinning import parts_of
 from tessera.doors.selection import topk
 from tessera.errors import ArgumentError, DTypeError, MeshError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.lazy.layouts import Layout, layout
 from tessera.lazy.structures.structure import Shape
+from tessera.ops.collective.parts import MeshPart
 from tessera.ops.layout import views
+from tessera.ops.layout.records import padded
 from tessera.ops.layout.views import integer, is_one_of, number
 from tessera.runtime.streams.stream import Stream
 from tessera.sharding.tensors.properties import layout_of
@@ -31,7 +34,7 @@ TokensTo: TypeAlias = Callable[[Tensor], Tensor]
 def moe(
     x: ArrayLike,
     router: ArrayLike | TokensTo,
-    experts: ArrayLike | TokensTo,
+    experts: ArrayLike | TokensTo | Sequence[TokensTo],
     *,
     axis: str | None = "ep",
     top_k: int = 2,
@@ -46,7 +49,9 @@ def moe(
     `router` is a matrix [width, experts], or a function that gives scores [..., experts] of tokens [..., width]. The
     `top_k` experts of the highest scores are chosen. Their weights are the softmax of their scores, or with
     `weighting="scores"` the scores themselves. `experts` is a function of rows [experts, rows, width], which gives as
-    many rows of any width, or a matrix for each expert, [experts, width, width_out].
+    many rows of any width, or a matrix for each expert, [experts, width, width_out], or a list of functions, one for
+    each expert, of its rows [rows, width]. These may differ, and may be pinned to parts of the mesh along `axis`
+    (`dist.pin`), which hold their tensors alone. Of the order of its rows such a function knows nothing.
 
     An expert takes a limited number of tokens: `capacity` times its even share, rounded up; with None all that come.
     First choices go before second ones, and earlier tokens before later ones. A choice that finds no place adds
@@ -193,14 +198,26 @@ def _taken(rows: Tensor, index: Tensor, there: Tensor) -> Tensor:
     return call("where", views.reshape(there, (*there.shape, 1)), found, 0)
 
 
-def _computed(sent: Tensor, experts: ArrayLike | TokensTo, axis: str | None, outer: int) -> Tensor:
+def _computed(sent: Tensor, experts: ArrayLike | TokensTo | Sequence[TokensTo], axis: str | None, outer: int) -> Tensor:
     """What experts make of the rows that are sent to them, [..., group, expert, place, width]."""
-    *lead, groups, count, places, width = sent.shape
     home = None if sent.mesh is None or axis is None else layout_of(sent)
+    if home is not None and sent.mesh is not None and axis is not None and axis not in sent.mesh.shape:
+        raise MeshError(f"moe: axis={axis!r} on {sent.mesh}", hints=[f"one of {home.mesh}, or None"])
+    if isinstance(experts, list | tuple) and all(map(callable, experts)):
+        back = _each_computed(sent, experts, axis, outer)
+    else:
+        back = _computed_together(sent, experts, axis if home is not None else None, outer)
     if home is not None and axis is not None:
-        if sent.mesh is not None and axis not in sent.mesh.shape:
-            raise MeshError(f"moe: axis={axis!r} on {sent.mesh}", hints=[f"one of {home.mesh}, or None"])
-        sent = sent.reshard(_with(home, axis, outer + 1))
+        laid = layout_of(back)
+        there = next((dim for dim, axes in enumerate(home.dims) if axis in axes), None)
+        back = back.reshard(_with(laid, axis, there, home))
+    return back
+
+
+def _computed_together(sent: Tensor, experts: Any, axis: str | None, outer: int) -> Tensor:
+    *lead, groups, count, places, width = sent.shape
+    if axis is not None:
+        sent = sent.reshard(_with(layout_of(sent), axis, outer + 1))
     by_expert = views.reshape(views.swapped(sent, outer, outer + 1), (*lead, count, groups * places, width))
     made = node(experts(by_expert)) if callable(experts) else call("matmul", by_expert, node(experts))
     if made.shape[:-1] != by_expert.shape[:-1]:
@@ -209,11 +226,66 @@ def _computed(sent: Tensor, experts: ArrayLike | TokensTo, axis: str | None, out
         )
     apart = views.reshape(made, (*lead, count, groups, places, made.shape[-1]))
     back: Tensor = views.swapped(apart, outer, outer + 1)
-    if home is not None and axis is not None:
-        laid = layout_of(back)
-        there = next((dim for dim, axes in enumerate(home.dims) if axis in axes), None)
-        back = back.reshard(_with(laid, axis, there, home))
     return back
+
+
+def _each_computed(sent: Tensor, experts: Sequence[TokensTo], axis: str | None, outer: int) -> Tensor:
+    """As `_computed`, of a function for each expert."""
+    if outer or len(experts) != sent.shape[1]:
+        raise ArgumentError(
+            f"moe: {len(experts)} functions as the experts of {sent.shape[outer + 1]}, and batch={outer}",
+            hints=["a function for each expert, of a router without dimensions before its own"],
+        )
+    mesh = sent.mesh
+    parts = None if mesh is None or axis is None else parts_of(experts, mesh, axis)
+    if parts is not None and axis is not None:
+        return _by_parts(sent, experts, axis, parts)
+    groups, count, places, width = sent.shape
+    rows = views.reshape(views.swapped(sent, 0, 1), (count, groups * places, width))
+    each = [
+        _made_by(expert, views.reshape(views.part(rows, 0, n, 1), rows.shape[1:])) for n, expert in enumerate(experts)
+    ]
+    made = views.concat([views.reshape(one, (1, groups, places, one.shape[-1])) for one in each], 0)
+    back: Tensor = views.swapped(made, 0, 1)
+    return back
+
+
+def _by_parts(sent: Tensor, experts: Sequence[TokensTo], axis: str, parts: Sequence[MeshPart]) -> Tensor:
+    """As `_computed`, of functions that are pinned: each device of a part gets as many places of its experts."""
+    groups, count, places, width = sent.shape
+    size, own = parts[0].size, count // len(parts)
+    share = -(-places // size)
+    apart = views.reshape(padded(sent, 2, 0, size * share - places), (groups, len(parts), own, size, share, width))
+    of_devices: Tensor = views.reshape(
+        views.transpose(apart, (0, 1, 3, 2, 4, 5)), (groups, len(parts) * size, own, share, width)
+    )
+    home = layout_of(of_devices)
+    there = views.swapped(of_devices.reshard(_with(home, axis, 1)), 0, 1)
+    made: list[Tensor] = []
+    for index, part in enumerate(parts):
+        here = call("to_part", there, part=part)  # [device and group, expert, place, width]
+        each = [
+            _made_by(expert, views.reshape(views.part(here, 1, n, 1), (size * groups * share, width)))
+            for n, expert in enumerate(experts[index * own : (index + 1) * own])
+        ]
+        made.append(views.concat([views.reshape(one, (size * groups, 1, share, one.shape[-1])) for one in each], 1))
+    back: Tensor = views.swapped(call("from_parts", *made, parts=tuple(parts)), 0, 1)
+    back = back.reshard(home)
+    by_expert = views.transpose(
+        views.reshape(back, (groups, len(parts), size, own, share, back.shape[-1])), (0, 1, 3, 2, 4, 5)
+    )
+    whole: Tensor = views.reshape(by_expert, (groups, count, size * share, back.shape[-1]))
+    kept: Tensor = views.part(whole, 2, 0, places)
+    return kept
+
+
+def _made_by(expert: TokensTo, rows: Tensor) -> Tensor:
+    made = node(expert(rows))
+    if made.shape[:-1] != rows.shape[:-1]:
+        raise ShapeMismatchError(
+            f"moe: an expert made {made.shape} of rows of shape {rows.shape}", hints=["a row of each row"]
+        )
+    return made
 
 
 def _with(laid: Layout, axis: str, dim: int | None, order: Layout | None = None) -> Layout:

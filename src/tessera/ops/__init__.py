@@ -32,6 +32,7 @@ _RECORDS: Final = (
     "indexing.scattering",
     "indexing.histograms",
     "contraction.grouped",
+    "collective.parts",
 )
 """The modules that register operators, in the order of `OPERATORS`, by which the fuzzer draws."""
 

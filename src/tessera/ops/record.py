@@ -86,6 +86,9 @@ SymbolicRule: TypeAlias = Callable[[Named, Sequence[Typed], Shape], Named]
 """(attributes, operands, result shape) -> the attributes with those that hold extents set to None."""
 
 
+DeviceRule: TypeAlias = Callable[[Named, str], str]
+"""(attributes, device of the operands) -> that of the result."""
+
 LibraryCall: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor], Named], None]
 """(inputs, outputs, attributes): computes the outputs, which are there, from the inputs."""
 
@@ -97,6 +100,10 @@ def _all_attributes(attributes: Named, operands: Sequence[Typed], shape: Shape) 
 def as_first(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
     """The dtype that the first operand is cast to."""
     return cast[0]
+
+
+def _where_operands_are(attributes: Named, device: str) -> str:
+    return device
 
 
 def _no_advice(operands: Sequence[Typed], attributes: Named) -> Sequence[str]:
@@ -171,6 +178,7 @@ class Operator:
     title: str = ""
     """What reports show, where that is not the words of the name with capitals."""
     in_place: bool = False
+    device: DeviceRule = _where_operands_are
     application: Rule | None = None
     """What the operator may be applied to; None where its family says it (`families.py`)."""
     terms: Callable[..., torch.Tensor | float] = _nothing
@@ -210,6 +218,10 @@ class Operator:
         shape, dtype = self.result_of(operands, dtypes, named)
         resolved = tuple(_cast(operand, wanted) for operand, wanted in zip(operands, dtypes, strict=True))
         return resolved, shape, dtype
+
+    def device_of(self, attributes: Attributes, device: str) -> str:
+        """The device of the result over operands on a device."""
+        return self.device(dict(zip(self.attributes, attributes, strict=True)), device)
 
     def result_of(self, operands: Sequence[Typed], dtypes: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
         """Shape and dtype of the result over operands that are cast to `dtypes`. Raises as `resolve` does."""

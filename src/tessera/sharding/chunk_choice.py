@@ -16,9 +16,11 @@ ROUNDS: Final = 3
 """Calls of each choice that are timed, after one that is not: it may compile."""
 
 
-def modelled(program: LocalProgram, limits: OverlapLimits, mesh: Mesh) -> int:
-    """The choice that is predicted to be fastest; of equals the fewest pieces. It is the same on every rank."""
-    rates = rates_of(mesh.topology)
+def modelled(program: LocalProgram, limits: OverlapLimits, topology: str | None) -> int:
+    """The choice that is predicted to be fastest on a topology; of equals the fewest pieces. It is the same on every
+    rank.
+    """
+    rates = rates_of(topology)
     return min(choices_of(program), key=lambda count: predicted(program, limits, count, rates).seconds)
 
 

@@ -6,24 +6,20 @@ paths: a run is a number.
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 import math
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from tessera.errors import ArgumentError, ProfileError, TesseraError
-from tessera.profiling.export.formats import chrome
+from tessera.errors import ProfileError, TesseraError
 from tessera.viewer import assets
-from tessera.viewer.pages import answers, budget, code, scope
-from tessera.viewer.pages.event import event
-from tessera.viewer.pages.kernel import kernel
+from tessera.viewer.failures import NotFoundError, error_json
 from tessera.viewer.runs import ChangedError, Run
 from tessera.viewer.waiting import BusyError, PendingAnswers
 
@@ -35,18 +31,12 @@ _PACKED_FROM: Final = 1024
 _MOST_FIELDS: Final = 20
 _GZIP: Final = 31
 """What zlib calls gzip's format, with the largest window."""
-_OF_ONE: Final = {"event": event, "kernel": kernel, "programs": code.programs, "code": code.code}
-"""Questions about one event or kernel, of which there are too many for a report in one file to hold all answers."""
 _FILES: Final = ("csv", "chrome")
 """What is kept as a file: the browser waits for it, however long it takes."""
-_AGAIN_S: Final = "1"
-"""After which a page asks again for what was not there in time."""
+_AGAIN_S: Final = "0"
+"""After which a page asks again for what was not there in time: at once, as it is the server that waits."""
 WAITED_S: Final = 2.0
 """How long a server lets a page wait before it says how far the answer is."""
-
-
-class NotFoundError(ArgumentError):
-    """A page, question or run that there is not."""
 
 
 @dataclass
@@ -63,6 +53,10 @@ class Viewer:
 
     def __post_init__(self) -> None:
         self._waiting = PendingAnswers(self.limit_s)
+
+    def load(self) -> None:
+        """Imports what answers questions, so that the first one does not wait for it."""
+        _questions()
 
     def __call__(self, environment: Environment, start: StartResponse) -> Iterable[bytes]:
         """Answers a request."""
@@ -88,8 +82,9 @@ class Viewer:
     def _answer(
         self, environment: Environment, start: StartResponse, name: str, asked: Mapping[str, str]
     ) -> Iterable[bytes]:
-        if name in assets.files():
-            return _sent(environment, start, assets.content_type(name), assets.files()[name])
+        content = assets.content(name)
+        if content is not None:
+            return _sent(environment, start, assets.content_type(name), content)
         if name in _FILES:
             return self._file(environment, start, name, asked)
         answer = self._waiting.answer((name, *sorted(asked.items())), lambda: self._made(name, asked))
@@ -102,30 +97,18 @@ class Viewer:
         if name == "runs":
             there = [{"name": run.name, "version": run.version} for run in self.find()] if "look" in asked else None
             return self._listed() if there is None else there
-        if name == "compare":
-            a, b = self._run(asked, "a"), self._run(asked, "b")
-            for each in (a, b):
-                budget.require(each, name, self.max_bytes)
-            return answers.compared(a, b)
-        run = self._run(asked, "run")
-        if name in ("columns", "kernel") or name in answers.ANSWERS:
-            budget.require(run, name, self.max_bytes, scope.window(asked))
-        if name == "columns":
-            return answers.slices(run, asked)[0]
-        if name in _OF_ONE:
-            return _OF_ONE[name](run, asked)
-        if name not in answers.ANSWERS:
-            raise NotFoundError(f"there is no {name!r}")
-        return answers.ANSWERS[name](run, asked)
+        return _questions().answer(name, asked, lambda parameter: self._run(asked, parameter), self.max_bytes)
 
     def _file(
         self, environment: Environment, start: StartResponse, name: str, asked: Mapping[str, str]
     ) -> Iterable[bytes]:
         run = self._run(asked, "run")
         if name == "csv":
-            budget.require(run, asked.get("table", name), self.max_bytes, scope.window(asked))
-            return _table(environment, start, run, asked)
-        pieces = chrome.pieces(run.trace())
+            question = asked.get("table", "")
+            text = _questions().table(question, asked, run, self.max_bytes)
+            kept = [("Content-Disposition", f"attachment; filename={question}.csv")]
+            return _sent(environment, start, "text/csv; charset=utf-8", text.encode(), more=kept)
+        pieces = _questions().timeline(run)
         disposition = ("Content-Disposition", "attachment; filename=trace.json.gz")
         start("200 OK", [("Content-Type", "application/gzip"), disposition])
         return _gzipped(pieces)
@@ -148,36 +131,19 @@ class Viewer:
             return self.runs[int(number)]
 
 
+def _questions() -> ModuleType:
+    """Analyses and numpy take half a second of a processor, and a server that has them to load listens later."""
+    from tessera.viewer.pages import questions
+
+    return questions
+
+
 def _gzipped(pieces: Iterable[bytes]) -> Iterable[bytes]:
     """One gzip member: browsers refuse what follows the first."""
     packing = zlib.compressobj(wbits=_GZIP)
     for piece in pieces:
         yield packing.compress(piece)
     yield packing.flush()
-
-
-def error_json(error: Exception) -> dict[str, Any]:
-    """An error as pages show it: what the command line prints."""
-    hints = list(error.hints) if isinstance(error, TesseraError) else []
-    message = error.message if isinstance(error, TesseraError) else str(error)
-    return {"error": {"code": getattr(error, "code", "E_ARGUMENT"), "message": message, "hints": hints}}
-
-
-def _table(environment: Environment, start: StartResponse, run: Run, asked: Mapping[str, str]) -> Iterable[bytes]:
-    """A table as CSV, to be kept as a file."""
-    question = asked.get("table", "")
-    if question not in answers.ANSWERS:
-        raise NotFoundError(f"there is no table {question!r}")
-    found = answers.ANSWERS[question](run, asked)
-    found = found.get("table", found)
-    if "rows" not in found:
-        raise NotFoundError(f"{question!r} is no table")
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(column["heading"] for column in found["columns"])
-    writer.writerows(found["rows"])
-    kept = [("Content-Disposition", f"attachment; filename={question}.csv")]
-    return _sent(environment, start, "text/csv; charset=utf-8", text.getvalue().encode(), more=kept)
 
 
 def _failed(environment: Environment, start: StartResponse, status: str, error: Exception) -> Iterable[bytes]:

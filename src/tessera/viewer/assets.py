@@ -10,15 +10,24 @@ from tessera.system.sources import resource
 
 TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
+SCRIPT: Final = "app.js"
+
 _IMPORT: Final = re.compile(r"^import \{ (\w+(?:, \w+)*) \} from '\./(\w+\.js)';$", re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)
 
 
 @cache
 def files() -> dict[str, bytes]:
-    """Every file that a page may ask for."""
+    """The files that there are, by name."""
     found = {each.name: each.read_bytes() for each in resource("viewer/web").iterdir()}
     return {name: content for name, content in found.items() if "." + name.rpartition(".")[2] in TYPES}
+
+
+def content(name: str) -> bytes | None:
+    """What a page gets for a name, None where there is nothing. The modules as one script are `SCRIPT`: a request for
+    each of them takes a page longer than all of them together.
+    """
+    return bundle().encode() if name == SCRIPT else files().get(name)
 
 
 def content_type(name: str) -> str:

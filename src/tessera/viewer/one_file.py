@@ -17,7 +17,7 @@ from tessera.errors import TesseraError
 from tessera.profiling.export.output import exported
 from tessera.profiling.trace.table import Trace
 from tessera.viewer import assets
-from tessera.viewer.app import error_json
+from tessera.viewer.failures import error_json
 from tessera.viewer.pages import answers, code, columns, kernel
 from tessera.viewer.runs import Run
 

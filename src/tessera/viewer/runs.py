@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from tessera.errors import ProfileError
-from tessera.profiling.analyses import collectives
 from tessera.profiling.readers import parquet
 from tessera.profiling.trace import reading
 from tessera.profiling.trace.table import Trace
@@ -70,7 +69,7 @@ class Run:
             "ranks": len(told.get("ranks") or {"0": {}}),
             "device": (told.get("target") or {}).get("name"),
             "source": told.get("source"),
-            "clocks_us": collectives.clocks_us(self.trace()),
+            "clocks_us": self.trace().clocks_us(),
             "version": self.version,
         }
 

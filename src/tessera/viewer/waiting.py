@@ -13,7 +13,7 @@ from typing import Any, Final
 from tessera.errors import ProfileError
 
 _KEPT_S: Final = 30.0
-"""How long an answer is kept for somebody who was told to ask again: pages do so every second."""
+"""How long an answer is kept for somebody who was told to ask again: pages do so at once."""
 
 
 class BusyError(ProfileError):

@@ -9,7 +9,18 @@ import torch
 
 from tessera import dist, grad, graph, op
 from tessera.errors import ArgumentError, MeshError, ShapeMismatchError, TesseraError
-from tests.mesh.mixtures import EXPERTS, WIDTH, by_loop, fault_of, mixture, nested_fault_of, numbers
+from tessera.lazy.evaluation import evaluate
+from tests.mesh.mixtures import (
+    EXPERTS,
+    WIDTH,
+    by_loop,
+    expert_of,
+    fault_of,
+    mixture,
+    nested_fault_of,
+    numbers,
+    pinned_fault_of,
+)
 from tests.mesh.references import by_references
 
 
@@ -69,6 +80,24 @@ def test_experts_that_are_mixtures_give_the_bits_of_one_process(capacity: float 
         assert nested_fault_of(dist.Mesh(["ep", "tp"], shape=(2, 2), backend="emulated"), capacity) is None
 
 
+@pytest.mark.parametrize(
+    ("grid", "split", "capacity", "parts"),
+    [
+        ({"ep": 4}, ("ep",), 0.5, [0, 1, 2, 3]),
+        ({"ep": 4}, ("ep",), None, [slice(0, 2), slice(0, 2), slice(2, 4), slice(2, 4)]),
+        ({"ep": 2, "tp": 2}, ("ep",), 0.5, [0, 0, 1, 1]),
+        ({"dp": 2, "ep": 4}, ("dp", "ep"), 0.75, [slice(0, 2), slice(0, 2), slice(2, 4), slice(2, 4)]),
+        ({"ep": 2}, (), None, [slice(0, 2)] * 4),
+    ],
+)
+def test_different_functions_on_parts_of_the_mesh_give_the_bits_of_one_process(
+    grid: dict[str, int], split: tuple[str, ...], capacity: float | None, parts: list[int | slice]
+) -> None:
+    mesh = dist.Mesh(list(grid), shape=tuple(grid.values()), backend="emulated")
+    with by_references():
+        assert pinned_fault_of(mesh, [mesh["ep", part] for part in parts], split, capacity) is None
+
+
 def test_rows_go_to_their_experts_and_back_by_an_exchange_each() -> None:
     mesh = dist.Mesh(["dp", "ep"], devices=range(8), shape=(2, 4))
     x = dist.tensor((64, 16), dist.ShardSpec((0,), (("dp", "ep"),)), mesh)
@@ -107,3 +136,64 @@ def test_an_axis_that_the_mesh_has_not_is_refused() -> None:
     with pytest.raises(MeshError, match="axis='ep'"):
         op.moe(x, router, up)
     assert op.moe(x, router, up, axis=None).shape == (24, 6)
+
+
+def test_pins_that_are_no_equal_parts_of_the_axis_are_refused() -> None:
+    mesh = dist.Mesh(["ep"], devices=range(4))
+    x = dist.tensor((24, WIDTH), dist.ShardSpec((0,), ("ep",)), mesh)
+    router = dist.tensor((WIDTH, 2), None, mesh)
+    left, right = mesh["ep", 0:2], mesh["ep", 2:4]
+    uneven = [dist.pin(op.relu, mesh["ep", 0:1]), dist.pin(op.relu, mesh["ep", 1:4])]
+    wrong: list[list[Any]] = [
+        uneven,
+        [dist.pin(op.relu, right), dist.pin(op.relu, left)],
+        [dist.pin(op.relu, left), op.relu],
+    ]
+    for experts in wrong:
+        with pytest.raises(MeshError):
+            op.moe(x, router, experts)
+    with pytest.raises(ArgumentError, match="3 functions as the experts of 2"):
+        op.moe(x, router, [op.relu] * 3)
+    elsewhere = dist.tensor((WIDTH, WIDTH), None, left)
+    experts = [dist.pin(op.relu, left), dist.pin(lambda rows: op.matmul(rows, elsewhere), right)]
+    made = op.moe(x, router, experts)
+    assert made.layout is x.layout
+    here = dist.Mesh(["ep"], shape=(4,), backend="emulated")
+    lost = dist.tensor((WIDTH, WIDTH), None, here["ep", 0:2])
+    experts = [dist.pin(op.relu, here["ep", 0:2]), dist.pin(lambda rows: op.matmul(rows, lost), here["ep", 2:4])]
+    tokens = dist.tensor((24, WIDTH), dist.ShardSpec((0,), ("ep",)), here)
+    made = op.moe(tokens, dist.tensor((WIDTH, 2), None, here), experts)
+    with pytest.raises(MeshError, match=r"ranks \[0, 1\], which ranks \[2, 3\] read"):
+        made.eval()
+
+
+@pytest.mark.parametrize("settings", [{}, {"chunk": 2, "bucket_bytes": 0}])
+def test_pinned_experts_learn_what_they_learn_on_one_device(settings: dict[str, Any]) -> None:
+    mesh = dist.Mesh(["dp", "ep"], shape=(2, 2), backend="emulated")
+    x, router, up, down = (whole.double() for whole in numbers())  # sums of whole numbers are exact
+    wholes = [up[0], down[0], up[1, :, :WIDTH]]
+
+    def trained(x: Any, router: Any, weights: list[Any], parts: list[dist.Mesh] | None) -> list[Any]:
+        def loss(first: Any, second: Any, other: Any) -> Any:
+            experts = [expert_of(0, [first, second]), expert_of(1, [other])]
+            pinned = experts if parts is None else [dist.pin(*each) for each in zip(experts, parts, strict=True)]
+            return op.sum(op.moe(x, router[:, :2], pinned, top_k=1, weighting="scores", capacity=None, groups=4))
+
+        value = None
+        for _ in range(2):
+            value, gradients = grad.value_and_grad(loss, (0, 1, 2))(*weights)
+            weights = [weight - 0.5 * gradient for weight, gradient in zip(weights, gradients, strict=True)]
+        made = [value, *weights]
+        evaluate(made)
+        return made
+
+    left, right = mesh["ep", 0], mesh["ep", 1]
+    columns = dist.ShardSpec((1,), ("dp",))
+    laid = [dist.distribute(whole, columns, part) for whole, part in zip(wholes, (left, left, right), strict=True)]
+    with by_references(), dist.communication(**settings):
+        alone = trained(op.tensor(x), op.tensor(router), list(map(op.tensor, wholes)), None)
+        tokens = dist.distribute(x, dist.ShardSpec((0,), (("dp", "ep"),)), mesh)
+        shared = trained(tokens, dist.distribute(router, None, mesh), list(laid), [left, right])
+        assert [each.mesh for each in shared] == [mesh, left, left, right]
+        for one, other in zip(alone, shared, strict=True):
+            assert torch.equal(one.torch(), other.full().torch())

@@ -288,7 +288,13 @@ NOT_DIFFERENTIABLE |= {"iota", "philox", "checked_index", "checked_divisor"}
 NOT_DIFFERENTIABLE |= {"topk_indices", "sort_indices", "cummax_indices", "cummin_indices", "histc"}
 NOT_DIFFERENTIABLE |= {"floor", "ceil", "round", "floor_divide"}
 NOT_DIFFERENTIABLE |= {*FLOWS}  # tests/unit/doors/test_flow.py
-NOT_DIFFERENTIABLE |= {"constrain", "across", "shard_map"}  # of meshes; on one device they are their operands
+NOT_DIFFERENTIABLE |= {
+    "constrain",
+    "across",
+    "shard_map",
+    "to_part",
+    "from_parts",
+}  # of meshes; on one device they are their operands
 NOT_DIFFERENTIABLE |= {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"}
 NOT_DIFFERENTIABLE |= {"bitwise_left_shift", "bitwise_right_shift"}
 

@@ -18,7 +18,8 @@ WITHOUT_DOOR = frozenset(
     "slice scatter_along refit put_sum iota philox checked_index checked_divisor rfft_adjoint irfft_adjoint "
     "view_as_real view_as_complex to_complex "
     "complex_mul complex_div complex_matmul complex_abs kernel_spectrum spectrum_adjoint pointwise_mul "
-    "sum_pool2d spread put constrain across shard_map scatter_extreme grouped_outer scored_attention".split()
+    "sum_pool2d spread put constrain across shard_map to_part from_parts "
+    "scatter_extreme grouped_outer scored_attention".split()
 )
 """Written x[a:b], x.reshard(...) and dist.all_gather(...), parts of gradients, what operators are on complex numbers,
 what generates numbers, and attention with functions.

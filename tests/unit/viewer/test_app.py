@@ -16,7 +16,7 @@ from tessera.profiling.analyses.operations import operations
 from tessera.profiling.export.formats import parquet
 from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import runs
+from tessera.viewer import memory, runs
 from tessera.viewer.app import Viewer
 from tessera.viewer.pages import budget
 from tessera.viewer.runs import Run, runs_at
@@ -210,9 +210,9 @@ def test_two_runs_are_compared_where_there_is_memory_for_both() -> None:
     assert [asked(application, f"/api/compare?{runs}")[0] for runs in ("a=0&b=1", "a=1&b=0")] == [422, 422]
 
 
-@pytest.mark.skipif(not budget.MEMINFO.exists(), reason="the system does not say how much memory is available")
+@pytest.mark.skipif(not memory.MEMINFO.exists(), reason="the system does not say how much memory is available")
 def test_half_of_the_available_memory_is_allowed() -> None:
-    assert 0 < budget.default_bytes() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < memory.default_bytes() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.parametrize("told", [None, "MemTotal: 16 kB\n"])
@@ -220,5 +220,5 @@ def test_nothing_is_refused_where_the_system_does_not_say_what_is_available(tmp_
     source = tmp_path / "meminfo"
     if told is not None:
         source.write_text(told)
-    assert budget.default_bytes(source) == math.inf
+    assert memory.default_bytes(source) == math.inf
     budget.require(runs.run_of(whole_run(), "run"), "kernels", math.inf)

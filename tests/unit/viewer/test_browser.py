@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,16 @@ import polars
 import pytest
 
 from tessera import analyze
+from tessera.errors import ProfileError
 from tessera.profiling.analyses.operations import operations
 from tessera.profiling.analyses.presentation.result import cell
-from tessera.profiling.export.chrome_lines import SLICES
+from tessera.profiling.export.chrome_facts import SLICES
 from tessera.profiling.export.formats.html import framed
 from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import app, one_file
-from tessera.viewer.pages import columns
-from tessera.viewer.runs import run_of
+from tessera.viewer import one_file
+from tessera.viewer.pages import answers, columns, questions
+from tessera.viewer.runs import Run, run_of
 from tests.unit.viewer.browsing import PAGES, PATIENCE_MS, Show
 from tests.unit.viewer.made import HOSTILE, whole_run
 
@@ -258,7 +261,7 @@ def test_a_notebook_shows_the_report_in_a_frame_whose_links_work(show: Show, bro
 def test_code_stands_beside_that_of_another_kernel_line_by_line(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [{"Tile IR": "same\nfirst\nend"}, {"Tile IR": "same\nsecond\nend"}]
     made = [{"texts": each, "target": "a CPU", "version": "1", "estimate": None, "recorded": "it"} for each in texts]
-    monkeypatch.setitem(app._OF_ONE, "code", lambda run, asked: made[int(asked["program"])])
+    monkeypatch.setitem(questions._OF_ONE, "code", lambda run, asked: made[int(asked["program"])])
     shown = show(whole_run())
     shown.open("code")
     shown.page.get_by_label("beside").select_option("1")
@@ -289,3 +292,19 @@ def test_what_is_zoomed_to_is_shown_slice_by_slice(show: Show, monkeypatch: pyte
     shown.page.evaluate("window.tessera.timeline.show(...window.tessera.timeline.whole)")
     shown.page.wait_for_function("() => window.tessera.timeline.parts[0].span === null", timeout=PATIENCE_MS)
     assert shown.said == []
+
+
+def test_the_overview_is_shown_before_its_tables_are_there(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = threading.Event()
+
+    def refused(run: Run, asked: Mapping[str, str]) -> dict[str, Any]:
+        assert seen.wait(PATIENCE_MS / 1000)
+        raise ProfileError("more memory than is allowed")
+
+    monkeypatch.setattr(answers, "ANSWERS", {**answers.ANSWERS, "kernels": refused})
+    shown = show(whole_run())
+    shown.page.locator("main[data-shown=overview][data-ready=''] .bar[data-rank='0']").wait_for(timeout=PATIENCE_MS)
+    seen.set()
+    shown.await_page("overview")
+    assert "more memory than is allowed" in shown.page.locator("main .error").inner_text()
+    assert len(shown.rows()) > 0, "advice is there without the kernels"

@@ -11,7 +11,7 @@ import numpy
 import polars
 from numpy.typing import NDArray
 
-from tessera.profiling.export.chrome_lines import SLICES
+from tessera.profiling.export.chrome_facts import SLICES
 from tessera.profiling.trace.table import Trace, frame
 from tessera.viewer.pages import columns
 from tests.unit.viewer.made import whole_run

@@ -7,42 +7,25 @@ import polars
 import pytest
 
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer.pages.overview import Sweep, overview
+from tessera.viewer.pages.overview import PARTS, overview
 from tests.unit.profiling.analyses.traces import collective, kernel, trace
 from tests.unit.viewer.made import whole_run
 
-INSTANTS = numpy.array([-1, 0, 3, 7, 15, 25, 99])
-
-
-def test_covered_time_counts_overlaps_once() -> None:
-    sweep = Sweep(INSTANTS)
-    sweep.take(numpy.array([0, 10]), numpy.array([5, 20]))
-    sweep.take(numpy.array([12, 30]), numpy.array([15, 31]))
-    assert sweep.is_ordered
-    assert sweep.until(INSTANTS).tolist() == [0, 0, 3, 5, 10, 15, 16]
-
-
-def test_intervals_out_of_order_are_noticed() -> None:
-    within, between = Sweep(INSTANTS), Sweep(INSTANTS)
-    within.take(numpy.array([10, 0]), numpy.array([20, 5]))
-    between.take(numpy.array([10]), numpy.array([20]))
-    between.take(numpy.array([0]), numpy.array([5]))
-    assert (within.is_ordered, between.is_ordered) == (False, False)
-
 
 @pytest.mark.parametrize("seed", range(5))
-def test_covered_time_is_that_of_every_nanosecond(seed: int) -> None:
+def test_parts_are_those_of_every_nanosecond(seed: int) -> None:
     draw = numpy.random.default_rng(seed)
-    starts = numpy.sort(draw.integers(0, 300, 60))
-    ends = starts + draw.integers(0, 12, 60)
-    busy = numpy.zeros(400, bool)
-    for start, end in zip(starts, ends, strict=True):
-        busy[start:end] = True
-    instants = numpy.arange(400)
-    sweep = Sweep(instants)
-    for piece in numpy.array_split(numpy.arange(60), 4):
-        sweep.take(starts[piece], ends[piece])
-    assert sweep.until(instants).tolist() == [int(busy[:instant].sum()) for instant in instants]
+    kinds = draw.choice([*PARTS, "sample"], 60, p=[0.4, 0.2, 0.15, 0.15, 0.1])
+    starts, taken = draw.integers(0, 300, 60), draw.integers(0, 12, 60)
+    events = frame({"kind": kinds.tolist(), "start_ns": starts, "dur_ns": taken}).sort("start_ns")
+    of = numpy.full(400, len(PARTS))
+    for place, kind in reversed([*enumerate(PARTS)]):
+        for start, length in zip(starts[kinds == kind], taken[kinds == kind], strict=True):
+            of[start : start + length] = place
+    for window in ((0, 400), (17, 203)):
+        (rank,) = overview(Trace(events.lazy(), {}), window)["ranks"]
+        expected = numpy.bincount(of[slice(*window)], minlength=len(PARTS) + 1)
+        assert [round(1e6 * part) for part in rank["parts"]] == expected.tolist()
 
 
 def test_ranks_one_after_the_other_and_events_out_of_order_give_the_same() -> None:

@@ -41,7 +41,7 @@ def test_the_token_becomes_a_cookie_that_opens_all_pages(guard: Guard) -> None:
     cookie = cookie_of(guard)
     status, headers, body = asked(guard, "/", HTTP_HOST=HOST, HTTP_COOKIE=cookie)
     assert (status, headers["Content-Security-Policy"]) == (200, POLICY)
-    assert b"main.js" in body
+    assert b"app.js" in body
     assert asked(guard, "/api/runs", HTTP_HOST=HOST, HTTP_COOKIE=cookie)[0] == 200
 
 
@@ -59,7 +59,7 @@ def test_the_token_becomes_a_cookie_that_opens_all_pages(guard: Guard) -> None:
 )
 def test_others_are_refused(guard: Guard, headers: dict[str, str]) -> None:
     allowed = {} if "HTTP_COOKIE" in headers or not headers else {"HTTP_COOKIE": cookie_of(guard)}
-    for path in ("/", "/api/runs", "/main.js"):
+    for path in ("/", "/api/runs", "/app.js", "/main.js"):
         status, told, body = asked(guard, path, **{"HTTP_HOST": HOST, **allowed, **headers})
         assert (status, told["Content-Security-Policy"]) == (403, POLICY)
         assert b"200" not in body
@@ -133,3 +133,18 @@ def test_a_file_that_is_no_trace_ends_the_command(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "E_PROFILE" in done.stderr
+
+
+def test_a_server_listens_before_numpy_and_analyses_are_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "run.parquet"
+    parquet.write(whole_run(), path)
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tessera.cli.profiling import view\n"
+        "(run,) = view.runs_at(Path(sys.argv[1]))\n"
+        "print(run.summary()['ranks'])\n"
+        "print(*sorted({'torch', 'numpy', 'webbrowser', 'tessera.viewer.pages.questions'} & sys.modules.keys()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "2\n\n"

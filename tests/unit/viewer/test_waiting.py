@@ -50,7 +50,7 @@ def test_a_server_says_how_far_columns_are_and_makes_them_once() -> None:
     viewer = Viewer(lambda: runs, limit_s=AT_ONCE)
     for _ in range(3):
         status, headers, body = asked(viewer, "/api/columns?run=0")
-        assert (status, headers["Retry-After"]) == (503, "1")
+        assert (status, headers["Retry-After"]) == (503, "0")
         assert json.loads(body)["error"]["progress"] is None  # it is being read
     held.let_go.set()
     joined()

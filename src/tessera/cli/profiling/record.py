@@ -230,9 +230,10 @@ def run(command: Sequence[str], order: Order) -> int:
                 if order.duration_s is not None and time.monotonic() - first_kernel >= order.duration_s:
                     break
         observation.end()
+        ended = time.monotonic()
         with _passing_on(program):
             status = program.wait()  # longer than --duration: the program is not cut short
-    _finish(observation, order, time.monotonic() - begin, time.monotonic() - first_kernel)
+    _finish(observation, order, ended - begin, ended - first_kernel)
     return status if status >= 0 else _SIGNALLED - status
 
 

@@ -7,7 +7,6 @@ import errno
 import os
 import signal
 import threading
-import webbrowser
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -17,7 +16,7 @@ import typer
 
 from tessera.errors import ArgumentError
 from tessera.viewer.app import WAITED_S, Viewer
-from tessera.viewer.pages import budget
+from tessera.viewer.memory import default_bytes
 from tessera.viewer.runs import Run, runs_at
 from tessera.viewer.server import serving
 
@@ -45,11 +44,13 @@ def view(
     runs = found()
     if len(runs) == 1:
         runs[0].trace()  # says now what cannot be read; among several it is the page that says so
-    limit = budget.default_bytes() if max_memory is None else max_memory * 1e9
-    server, address = _listening(Viewer(found, runs, max_bytes=limit, limit_s=WAITED_S), host, port)
+    limit = default_bytes() if max_memory is None else max_memory * 1e9
+    viewer = Viewer(found, runs, max_bytes=limit, limit_s=WAITED_S)
+    server, address = _listening(viewer, host, port)
     signal.signal(signal.SIGTERM, _interrupt)
     with contextlib.suppress(KeyboardInterrupt), server:
         _tell(host, address, open_)
+        threading.Thread(target=viewer.load, daemon=True).start()  # while the browser reads the page
         server.serve_forever()
 
 
@@ -75,7 +76,13 @@ def _tell(host: str, address: str, opens: bool) -> None:
         port = urlsplit(address).port
         print(f"tessera-prof: from your own machine first: ssh -L {port}:127.0.0.1:{port} THIS_HOST", flush=True)
     elif opens:
-        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        threading.Thread(target=_open, args=(address,), daemon=True).start()
+
+
+def _open(address: str) -> None:
+    import webbrowser
+
+    webbrowser.open(address)
 
 
 def _interrupt(*_: Any) -> None:

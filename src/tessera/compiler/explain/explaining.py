@@ -23,8 +23,12 @@ from tessera.lazy.policy import Policy, current_policy
 from tessera.lazy.structures.structure import Plan, Structure
 from tessera.profiling.report.labels import kernel_label
 from tessera.scheduling.model.estimate import Estimate
+from tessera.sharding.chunk_choice import modelled
+from tessera.sharding.exchange import communication
 from tessera.sharding.execution import ShardedPlan
 from tessera.sharding.partitioning.program import LocalProgram
+from tessera.sharding.partitioning.schedule import OverlapLimits
+from tessera.sharding.planner.local_programs import predicted, rates_of
 
 
 class Explainer:
@@ -32,7 +36,7 @@ class Explainer:
 
     def __init__(self) -> None:
         self._explained: dict[tuple[Structure, Policy], PlanExplanation] = {}
-        self._meshes: dict[Structure, MeshExplanation] = {}
+        self._meshes: dict[ShardedPlan, OverlapLimits] = {}
 
     @property
     def plans(self) -> tuple[PlanExplanation, ...]:
@@ -41,14 +45,14 @@ class Explainer:
 
     @property
     def meshes(self) -> tuple[MeshExplanation, ...]:
-        """Of each structure over tensors of a mesh, once."""
-        return tuple(self._meshes.values())
+        """Of each structure over tensors of a mesh, once; by the topology of the mesh that it was run on."""
+        return tuple(explain_mesh(plan.program, plan.topology, limits) for plan, limits in self._meshes.items())
 
     def plan(self, structure: Structure) -> Plan:
         """The usual plan."""
         plan = pipeline.usual_plan(structure)
         if isinstance(plan, ShardedPlan):
-            self._meshes.setdefault(structure, explain_mesh(plan.program))
+            self._meshes.setdefault(plan, communication.current().limits)
             return plan
         key = structure, current_policy()
         if key not in self._explained:
@@ -56,8 +60,8 @@ class Explainer:
         return plan
 
 
-def explain_mesh(program: LocalProgram) -> MeshExplanation:
-    """What a local program moves between devices, and the program itself."""
+def explain_mesh(program: LocalProgram, topology: str | None, limits: OverlapLimits) -> MeshExplanation:
+    """What a local program moves between devices, what that is predicted to take, and the program itself."""
     moves = tuple(
         MoveExplanation(
             str(move.step),
@@ -69,7 +73,10 @@ def explain_mesh(program: LocalProgram) -> MeshExplanation:
         )
         for move in program.moves
     )
-    return MeshExplanation(str(program.mesh), "\n  ".join(program.lines()), moves)
+    rates = rates_of(topology)
+    chunk = limits.chunk if isinstance(limits.chunk, int) else modelled(program, limits, topology)
+    time = predicted(program, limits, chunk, rates)
+    return MeshExplanation(str(program.mesh), "\n  ".join(program.lines()), moves, time, rates.topology.name)
 
 
 def explain_structure(asked: Structure) -> PlanExplanation:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tessera.scheduling.language.sources import ScheduleSource
+from tessera.sharding.planner.local_programs import ProgramTime
 from tessera.system.notebooks import ShownAsText
 from tessera.tuning.explanation import duration
 
@@ -98,13 +99,15 @@ class MoveExplanation:
 
 @dataclass(frozen=True)
 class MeshExplanation(ShownAsText):
-    """What an expression over tensors of a mesh became: the program of each device as text, and what moves between
-    devices.
+    """What an expression over tensors of a mesh became: the program of each device as text, what moves between devices,
+    and what the model expects it to take, by the rates of a topology of this name.
     """
 
     mesh: str
     program: str
     moves: tuple[MoveExplanation, ...]
+    predicted: ProgramTime
+    topology: str
 
     @property
     def bytes(self) -> int:
@@ -113,7 +116,10 @@ class MeshExplanation(ShownAsText):
 
     def __str__(self) -> str:
         head = f"mesh {self.mesh}: each device receives {self.bytes:,} bytes"
-        return "\n".join([head, *_section("moves", tuple(map(str, self.moves))), *_section("program", (self.program,))])
+        time = f"{self.predicted} (rates of {self.topology})"
+        return "\n".join(
+            [head, time, *_section("moves", tuple(map(str, self.moves))), *_section("program", (self.program,))]
+        )
 
 
 @dataclass(frozen=True)

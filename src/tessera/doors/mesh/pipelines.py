@@ -17,7 +17,7 @@ from tessera.lazy.leaves.export import to_torch
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import leaf_node
 from tessera.lazy.structures.structure import Structure
-from tessera.sharding.pipeline.actions import PipelineSchedule, is_split
+from tessera.sharding.pipeline.actions import Action, PipelineSchedule, is_split
 from tessera.sharding.pipeline.borders import Border, check_microbatches, microbatch, on_stage
 from tessera.sharding.pipeline.generators import schedule as generated
 from tessera.sharding.pipeline.running import Carrier, EmulatedCarrier, ScheduleRun, StageRun
@@ -53,7 +53,7 @@ def scheduled(stages: int, ranks: int, microbatches: int | None, schedule: str |
                 f"{ranks}, {stages} and {microbatches or table.microbatches}"
             )
     has_transfers = any(action.kind == "SEND" for row in table.ranks for action in row)
-    return verify(table if has_transfers else with_transfers(verify(table), reduce=True))
+    return verify(table if has_transfers else with_transfers(verify(table), reduce=True, gather=True))
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Pipeline:
         plan = self._planned(weights, held, batch, first, targets, last)
         carrier = self._carrier(plan)
         parts = self.schedule.microbatches if self._is_mean else 1
-        runs = {n: StageRun(plan.stages[n].programs, held[n], plan.stages[n].beside, parts) for n in self.stages}
+        runs = {n: _run_of(plan.stages[n], held[n], parts) for n in self.stages}
         run = ScheduleRun(self.schedule, runs, carrier, first, last)
         run.run()
         self.peaks = tuple(run.peaks)
@@ -187,7 +187,15 @@ class Pipeline:
             trees = [rebuilt(tree, [left.pop(0) for _ in flattened(tree)]) for tree in targets] if is_last else []
             arguments = StageArguments(weights[number], reads, is_tuple, trees)
             loss = self._loss if is_last else None
-            stage = TracedStage(self._functions[number], number, arguments, self._at[number], loss, split=split)
+            stage = TracedStage(
+                self._functions[number],
+                number,
+                arguments,
+                self._at[number],
+                loss,
+                split=split,
+                gathers=Action("GATHER", number, -1) in self.schedule.ranks[self.schedule.rank_of(number)],
+            )
             plan.stages[number] = stage
             if stage.border is not None:
                 plan.borders[number] = stage.border
@@ -224,6 +232,10 @@ class Pipeline:
             last = self.schedule.rank_of(self.schedule.stages - 1)
             total = self._met().everyone.broadcast(total, last)
         return total.item()
+
+
+def _run_of(stage: TracedStage, weights: Sequence[Leaf], parts: int) -> StageRun:
+    return StageRun(stage.programs, weights, stage.beside, parts, stage.gathered)
 
 
 def _itself(value: Any) -> Any:

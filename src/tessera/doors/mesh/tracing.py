@@ -10,11 +10,14 @@ from tessera.doors.cotangents import pulled_back
 from tessera.doors.flow.bodies import flattened, rebuilt
 from tessera.errors import ArgumentError, DTypeError, PipelineError, ShapeMismatchError
 from tessera.handle import Tensor
+from tessera.lazy.layouts import Layout
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import leaf_node
+from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Structure
 from tessera.sharding.pipeline.borders import Border, StagePlaceholder, crossing_of
 from tessera.sharding.pipeline.cutting import Values
+from tessera.sharding.pipeline.gathering import gathered_layouts
 from tessera.sharding.pipeline.stages import StagePrograms, StageTrace
 from tessera.sharding.tensors.mesh import Mesh
 from tessera.sharding.tensors.shards import shards_of
@@ -55,14 +58,24 @@ def weights_of(tree: Any, mesh: Mesh, number: int, axis: str) -> list[Leaf]:
 
 
 class TracedStage:
-    """A stage as programs. `border` is what it hands on; the last stage, which has a `loss`, hands on nothing.
+    """A stage as programs. `border` is what it hands on; the last stage, which has a `loss`, hands on nothing. With
+    `gathers` its programs read weights that they would all bring together as `gathered` says: the layout of each that
+    is to be brought together before, None of the others.
 
     Raises DTypeError (E_DTYPE) for a stage of whose results none is a floating-point tensor, ShapeMismatchError
     (E_SHAPE_MISMATCH) for a loss of several elements, PipelineError (E_PIPELINE) for what is no tensor.
     """
 
     def __init__(
-        self, stage: Stage, number: int, arguments: StageArguments, mesh: Mesh, loss: Stage | None, *, split: bool
+        self,
+        stage: Stage,
+        number: int,
+        arguments: StageArguments,
+        mesh: Mesh,
+        loss: Stage | None,
+        *,
+        split: bool,
+        gathers: bool,
     ) -> None:
         self._stage, self._number, self._arguments = stage, number, arguments
         self._mesh, self._loss, self._split = mesh, loss, split
@@ -72,7 +85,23 @@ class TracedStage:
         self.border: Border | None = None
         self.beside: Values = {}
         """What replaces leaves of the expressions that are no arguments."""
+        self._laid = tuple(leaf.structure.layout for leaf in _leaves(_floats(self._weights)))
         self._use(*self._called())
+        self.gathered: tuple[Layout | None, ...] = (None,) * len(self._weights)
+        if gathers:
+            self._gather()
+
+    def _gather(self) -> None:
+        """Has the programs read weights that are brought together before, where all of them would do it."""
+        trace = self.programs.trace
+        found = gathered_layouts([*trace.results, *trace.to_inputs, *trace.to_parameters], trace.parameters)
+        self.gathered = tuple(found.get(leaf) for leaf in trace.parameters)
+        if found:
+            self._weights = [
+                weight if laid is None else _argument(interning.sharded(weight.shape, weight.dtype, laid), self._mesh)
+                for weight, laid in zip(self._weights, self.gathered, strict=True)
+            ]
+            self._use(*self._called())
 
     def again(self) -> None:
         """Calls the stage again, for what it reads beside its arguments: numbers and tensors that may be others now.
@@ -114,7 +143,7 @@ class TracedStage:
             trace = _last(results, self._reads, self._targets, self._weights, self._number)
         else:
             trace, self.border = _inner(results, self._reads, self._weights, self._number, self._mesh, is_tuple)
-        self.programs = StagePrograms(trace, split=self._split)
+        self.programs = StagePrograms(trace, self._laid, split=self._split)
 
     def _given(self) -> set[Leaf]:
         return {*_leaves(self._reads), *_leaves(self._targets), *_leaves(self._weights)}

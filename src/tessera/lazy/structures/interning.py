@@ -63,6 +63,8 @@ def _intern(
         written_out = intern(operator, attributes, resolved, positions)
         return written_out if _follows_default(operands, resolved) else _remember(key, written_out)
     device = _common_device(operator, operands)
+    if device is not None:
+        device = operator.device_of(attributes, device)
     structure = Structure("node", shape, dtype, device=device, leaf_count=_leaf_count(operands, positions))
     structure.operator = operator
     structure.attributes = attributes

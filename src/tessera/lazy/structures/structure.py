@@ -48,6 +48,9 @@ class OperatorRecord(Protocol):
         None.
         """
 
+    def device_of(self, attributes: Attributes, device: str) -> str:
+        """The device of the result over operands on a device."""
+
     def symbolic_attributes(self, attributes: Attributes, operands: tuple[Structure, ...], shape: Shape) -> Attributes:
         """The attributes as far as they decide the code of a kernel: extents are left out."""
 

@@ -29,7 +29,7 @@ Sizes: TypeAlias = Sequence[int | None]
 LONG: Final = 1 << 12
 """Points from which three exchanges of parts take less time than one of all of them."""
 
-_SIGN: Final = {"fft": -1.0, "ifft": 1.0}
+SIGN: Final = {"fft": -1.0, "ifft": 1.0}
 
 
 def complex_transform(name: str) -> Callable[..., N]:
@@ -105,20 +105,40 @@ def _first(x: N, axes: Axes) -> tuple[list[int], list[int]]:
 
 def _lengthwise(name: str, x: N, axis: int, size: int | None, norm: str) -> N:
     """The transform along one axis; over rows and columns where that is worth it."""
+    found = by_rows_and_columns(name, x, axis, size, norm)
+    if found is None:
+        return call(name, x, axes=(axis,), sizes=(size,), norm=norm)
+    return columns_first(found[0], axis)
+
+
+def by_rows_and_columns(name: str, x: N, axis: int, size: int | None, norm: str) -> tuple[N, int] | None:
+    """The transform along one axis as Y[k1, k2] = X[k1 + r k2], and r; None where it is not worth it."""
     mesh, dims, points = x.structure.layout.mesh, x.structure.layout.dims, x.shape[axis]
     parts = math.prod(mesh.size(each) for each in dims[axis])
     others = [extent for d, extent in enumerate(x.shape) if d != axis]
     rows = _rows(points, parts)
     if size not in (None, points) or points < LONG or max(others, default=1) >= parts or rows is None:
-        return call(name, x, axes=(axis,), sizes=(size,), norm=norm)
+        return None
     columns = points // rows
-    before, after = x.shape[:axis], x.shape[axis + 1 :]
-    grid = call("reshape", x, shape=(*before, rows, columns, *after))
+    grid = call("reshape", x, shape=(*x.shape[:axis], rows, columns, *x.shape[axis + 1 :]))
     by_columns = call(name, grid, axes=(axis,), sizes=(None,), norm=norm)
-    turned = by_columns * _twiddles(name, x, axis, rows, columns)
-    by_rows = call(name, turned, axes=(axis + 1,), sizes=(None,), norm=norm)
-    order = (*range(axis), axis + 1, axis, *range(axis + 2, len(x.shape) + 1))
-    return call("reshape", call("transpose", by_rows, permutation=order), shape=x.shape)
+    turned = by_columns * _twiddles(name, x, axis, (rows, columns), 1, len(x.shape) - axis - 1)
+    return call(name, turned, axes=(axis + 1,), sizes=(None,), norm=norm), rows
+
+
+def columns_first(y: N, axis: int) -> N:
+    """X[k1 + r k2] of Y[k1, k2]."""
+    order = (*range(axis), axis + 1, axis, *range(axis + 2, len(y.shape)))
+    shape = (*y.shape[:axis], y.shape[axis] * y.shape[axis + 1], *y.shape[axis + 2 :])
+    return call("reshape", call("transpose", y, permutation=order), shape=shape)
+
+
+def of_turned(name: str, y: N, axis: int, norm: str) -> N:
+    """The transform, in order, of Y[k1, k2] = X[k1 + r k2]: along k2 first, which devices have whole."""
+    by_rows = call(name, y, axes=(axis + 1,), sizes=(None,), norm=norm)
+    turned = by_rows * _twiddles(name, y, axis, y.shape[axis : axis + 2], 0, len(y.shape) - axis - 2)
+    grid = call(name, turned, axes=(axis,), sizes=(None,), norm=norm)
+    return call("reshape", grid, shape=(*y.shape[:axis], y.shape[axis] * y.shape[axis + 1], *y.shape[axis + 2 :]))
 
 
 def _rows(points: int, parts: int) -> int | None:
@@ -127,14 +147,18 @@ def _rows(points: int, parts: int) -> int | None:
     return min(found, key=lambda rows: abs(math.log(rows * rows / points)), default=None)
 
 
-def _twiddles(name: str, x: N, axis: int, rows: int, columns: int) -> N:
-    """exp(-+2 pi i n2 k1 / n), of which each device computes its columns."""
+def _twiddles(name: str, x: N, axis: int, grid: Sequence[int], split: int, behind: int) -> N:
+    """exp(-+2 pi i a b / n) of a grid [a, b], of which each device computes its columns (`split` is 1) or rows (0), as
+    x is split along an axis; with so many dimensions behind.
+    """
     laid = layout(x.structure.layout.mesh, [x.structure.layout.dims[axis]])
-    own = call(CONSTRAIN.name, call("iota", shape=(columns,)), layout=laid)
-    turns = call("reshape", call("iota", shape=(rows,)), shape=(rows, 1)) * own
-    angles = call("cast", turns, dtype=fp64) * literal(_SIGN[name] * 2 * math.pi / (rows * columns), fp64)
+    own = call(CONSTRAIN.name, call("iota", shape=(grid[split],)), layout=laid)
+    other = call("iota", shape=(grid[1 - split],))
+    rows, columns = (other, own) if split else (own, other)
+    turns = call("reshape", rows, shape=(grid[0], 1)) * columns
+    angles = call("cast", turns, dtype=fp64) * literal(SIGN[name] * 2 * math.pi / (grid[0] * grid[1]), fp64)
     real = real_of(x.dtype)
     sides = [call("cast", call(each, angles), dtype=real) for each in ("cos", "sin")]
-    parts = [call("reshape", side, shape=(rows, columns, 1)) for side in sides]
+    parts = [call("reshape", side, shape=(*grid, 1)) for side in sides]
     table = call("view_as_complex", call("concat", *parts, axis=2))
-    return call("reshape", table, shape=(rows, columns, *[1] * (len(x.shape) - axis - 1)))
+    return call("reshape", table, shape=(*grid, *[1] * behind))

@@ -82,7 +82,7 @@ def _facts(trace: Trace, target: Target | None) -> Facts:
         metadata=trace.metadata,
         processors=target.cores if target is not None and target.kind == "cpu" else None,
         memory_gbps=_memory_gbps(target),
-        clocks_us=collectives.clocks_us(trace),
+        clocks_us=trace.clocks_us(),
     )
 
 
@@ -104,8 +104,8 @@ def _present(trace: Trace) -> dict[str, bool]:
     """Which of the columns that rules need have a value anywhere."""
     names = sorted({name for rule in RULES for name in rule.needs})
     asked = [name for name in names if name not in trace.capability]
-    found = trace.events.select(col(name).is_not_null().any() for name in asked).collect(engine="streaming")
-    return {name: name in asked and bool(found[name].item()) for name in names}
+    found = kernels.present(trace, asked)
+    return {name: name in found for name in names}
 
 
 @dataclass(frozen=True)

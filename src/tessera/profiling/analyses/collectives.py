@@ -93,6 +93,10 @@ def overlapped(trace: Trace) -> tuple[polars.DataFrame, dict[int, Span]]:
     `covered_ns`, the time beside kernels, comes from the intervals of the rank's kernels; of a rank without kernels,
     from what the trace itself says, and it is null where that says nothing.
     """
+    return trace.once("collectives overlapped", _overlapped)
+
+
+def _overlapped(trace: Trace) -> tuple[polars.DataFrame, dict[int, Span]]:
     # Tessera numbers collectives alike in all ranks; other tools put launch numbers there, each process its own.
     numbered = trace.metadata.get("source") == "tessera"
     events = (
@@ -182,18 +186,10 @@ def _smaller(found: polars.DataFrame, shown: polars.DataFrame) -> list[str]:
 def _notes(trace: Trace, events: polars.DataFrame) -> tuple[str, ...]:
     if events["rank"].n_unique() < 2:
         return ()
-    uncertain_us = clocks_us(trace)
+    uncertain_us = trace.clocks_us()
     if uncertain_us is None:
         return ("clocks of the ranks: not compared with each other, so the skew may be off by any amount",)
     return (f"clocks of the ranks agree within {uncertain_us:.1f} us: skew below that is none",)
-
-
-def clocks_us(trace: Trace) -> float | None:
-    """How far the clocks of a trace's ranks may be apart, in microseconds; None where there is one rank, or their
-    clocks were not compared.
-    """
-    told = [rank.get("uncertainty_ns") for rank in trace.metadata.get("ranks", {}).values()]
-    return None if len(told) < 2 or None in told else max(told) / 1e3
 
 
 def cells(events: polars.DataFrame) -> polars.DataFrame:

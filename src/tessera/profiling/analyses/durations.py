@@ -16,11 +16,19 @@ from typing import Any, Final
 import numpy
 import polars
 from numpy.typing import NDArray
+from polars import col
 
+from tessera.profiling.analyses import kernels
+from tessera.profiling.trace.table import Trace
+
+_TEXTS: Final = ("dtype", "shapes", "schedule", "schedule_source", "backend", "device")
 _BINS_PER_E: Final = 256
 _COARSE: Final = 512
 """Bins of each side where all pairs are looked at."""
-_BIN: Final = (polars.col("dur_ns").clip(1).log() * _BINS_PER_E).floor().cast(polars.Int32)
+_BIN: Final = (col("dur_ns").clip(1).log() * _BINS_PER_E).floor().cast(polars.Int32)
+
+KEYS: Final = ("kernel", *_TEXTS, "flops", "bytes", "workers")
+"""What tells one work of kernels from another; texts are strings."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +61,33 @@ class Histogram:
 
 def histograms(events: polars.LazyFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], Histogram]:
     """The durations of each group of events, by the values of `keys`; categories come as text."""
-    binned = (
-        events.group_by(*keys, _BIN.alias("bin"))
-        .agg(polars.len().alias("count"), polars.col("dur_ns").sum().alias("sum"))
-        .collect(engine="streaming")
-        .sort(*keys, "bin", nulls_last=True)
+    binned = events.group_by(*keys, _BIN.alias("bin")).agg(count=polars.len(), taken_ns=col("dur_ns").sum())
+    return _of_bins(binned.collect(engine="streaming"), keys)
+
+
+def histograms_of(binned: polars.DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], Histogram]:
+    """The same of what `kernel_bins` gave, or of some of its rows."""
+    return _of_bins(binned.group_by(*keys, "bin").agg(col("count", "taken_ns").sum()), keys)
+
+
+def kernel_bins(trace: Trace) -> polars.DataFrame:
+    """The durations of a trace's kernels, a row per work and bin: `KEYS`, `bin`, `count`, and in nanoseconds
+    `taken_ns`, `most`, and `begun`, the start of the first. Many analyses ask for sums of these.
+    """
+    return trace.once("kernel bins", _kernel_bins)
+
+
+def _kernel_bins(trace: Trace) -> polars.DataFrame:
+    timed = kernels.kernels(trace).with_columns(kernel=kernels.NAME)
+    found = timed.group_by(*KEYS, _BIN.alias("bin")).agg(
+        count=polars.len(), taken_ns=col("dur_ns").sum(), most=col("dur_ns").max(), begun=col("start_ns").min()
     )
-    groups = binned.group_by(*keys, maintain_order=True).agg("count", polars.col("sum") / polars.col("count"))
+    return found.collect(engine="streaming").with_columns(col(polars.Categorical).cast(polars.String))
+
+
+def _of_bins(binned: polars.DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], Histogram]:
+    ordered = binned.sort(*keys, "bin", nulls_last=True)
+    groups = ordered.group_by(*keys, maintain_order=True).agg("count", col("taken_ns") / col("count"))
     return {
         tuple(row[: len(keys)]): Histogram(numpy.array(row[-2], dtype=numpy.int64), numpy.array(row[-1], dtype=float))
         for row in groups.iter_rows()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import polars
@@ -56,6 +57,27 @@ def kernels(trace: Trace) -> polars.LazyFrame:
     return trace.events.filter((col("kind") == "kernel") & (col("dur_ns") > 0))
 
 
+@dataclass(frozen=True)
+class Places:
+    """How many kernels a trace has, and the devices and regions in which they ran, as far as it names them."""
+
+    count: int
+    devices: frozenset[str]
+    regions: frozenset[str]
+
+
+def places(trace: Trace) -> Places:
+    """What tells where kernels ran."""
+    return trace.once("places", _places)
+
+
+def _places(trace: Trace) -> Places:
+    names = [col(name).unique().implode().cast(polars.List(polars.String)) for name in ("device", "region")]
+    count, *found = kernels(trace).select(polars.len(), *names).collect(engine="streaming").row(0)
+    devices, regions = (frozenset(name for name in each if name is not None) for each in found)
+    return Places(count, devices, regions)
+
+
 def group(by: str) -> polars.Expr:
     """The expression that rows are grouped by. Raises ArgumentError for a name that there is not."""
     if by not in GROUPS:
@@ -68,6 +90,12 @@ def grouped(trace: Trace, by: str, counters: Sequence[str] = COUNTERS) -> polars
     kernels), workers (their mean), flops, bytes (null where those of a kernel are not known), and counters as means
     weighted with time.
     """
+    found = trace.once(f"grouped by {by}", lambda trace: _grouped(trace, by))
+    return found.drop(name for name in COUNTERS if name not in counters)
+
+
+def _grouped(trace: Trace, by: str) -> polars.DataFrame:
+    counters = COUNTERS
     counted = [name for name in ("flops", "bytes", *counters) if name not in trace.capability]
     duration = col("dur_ns")
     sums = {
@@ -120,14 +148,20 @@ def missing(trace: Trace, table: polars.DataFrame, columns: Iterable[str]) -> di
     return missing_in_trace(trace, (name for name in columns if len(table) and table[name].null_count() == len(table)))
 
 
+def present(trace: Trace, columns: Iterable[str]) -> set[str]:
+    """Those of some columns that have a value in any event: the first is looked for, which is mostly near."""
+    firsts = {name: trace.events.select(name).filter(col(name).is_not_null()).head(1) for name in columns}
+    return {name for name, first in firsts.items() if len(first.collect(engine="streaming"))}
+
+
 def missing_in_trace(trace: Trace, columns: Iterable[str]) -> dict[str, str]:
     """Why the kernels of a trace have no value in these columns."""
     asked = list(columns)
     untold = [name for name in asked if name not in trace.capability and name in COLUMNS]
-    sampled = trace.events.select(col(name).is_not_null().any() for name in untold).collect(engine="streaming")
+    sampled = present(trace, untold)
     source = trace.metadata.get("source", "this format")
     unknown = f"no kernel of this trace has it, and traces of {source} do not say why"
-    reasons = {name: _TOO_SHORT if sampled[name].item() else unknown for name in untold}
+    reasons = {name: _TOO_SHORT if name in sampled else unknown for name in untold}
     return {name: trace.capability.get(name) or reasons.get(name) or _MADE.get(name, unknown) for name in asked}
 
 

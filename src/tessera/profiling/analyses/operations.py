@@ -11,7 +11,7 @@ import polars
 from polars import col
 
 from tessera.profiling.analyses import kernels
-from tessera.profiling.analyses.durations import histograms
+from tessera.profiling.analyses.durations import KEYS, histograms_of, kernel_bins
 from tessera.profiling.analyses.presentation.result import Analysis, work
 from tessera.profiling.analyses.roofline import SUMS, above_of, doubts_of
 from tessera.profiling.recording.totals import OperatorTotal
@@ -26,15 +26,6 @@ MOST_ROWS: Final = 1000
 MOST_EXACT: Final = 2_000_000
 """Kernels of which all durations are looked at together."""
 
-KEYS: Final = {
-    "kernel": kernels.NAME.cast(polars.String),
-    **{
-        name: col(name).cast(polars.String)
-        for name in ("dtype", "shapes", "schedule", "schedule_source", "backend", "device")
-    },
-    **{name: col(name) for name in ("flops", "bytes", "workers")},
-}
-"""What tells one row from another."""
 _HEADINGS: Final = {
     "kernel": "Kernel",
     "dtype": "Dtype",
@@ -101,9 +92,14 @@ def works(trace: Trace) -> polars.DataFrame:
     medians and percentiles are those of histograms, which take little memory. Of kernels whose sums alone were kept
     the median is the mean of the calls after the first.
     """
-    named = kernels.kernels(trace).select("start_ns", "dur_ns", **KEYS)
-    many = named.select(polars.len()).collect(engine="streaming").item() > MOST_EXACT
-    found = _binned(named) if many else _exact(named)
+    return trace.once("works", _works)
+
+
+def _works(trace: Trace) -> polars.DataFrame:
+    named = kernels.kernels(trace).with_columns(kernel=kernels.NAME)
+    many = kernels.places(trace).count > MOST_EXACT
+    found = _binned(named, kernel_bins(trace)) if many else _exact(named)
+    found = found.with_columns(col(polars.Categorical).cast(polars.String))
     sums = [_summed(each) for each in told_totals(trace) if each.seconds > 0]
     if sums:
         found = polars.concat([found, polars.DataFrame(sums, found.schema, orient="row")])
@@ -121,39 +117,44 @@ def _summed(total: OperatorTotal) -> dict[str, Any]:
 
 
 def _exact(named: polars.LazyFrame) -> polars.DataFrame:
-    taken = col("dur_ns") / 1e3
+    taken = col("dur_ns")
     return (
         named.group_by(*KEYS)
         .agg(
             calls=polars.len(),
-            total_ms=taken.sum() / 1e3,
-            median_us=taken.median(),
-            p10_us=taken.quantile(0.1, "nearest"),
-            p90_us=taken.quantile(0.9, "nearest"),
-            max_us=taken.max(),
-            first_us=taken.sort_by("start_ns").first(),
+            total_ms=taken.sum() / 1e6,
+            median_us=taken.median() / 1e3,
+            p10_us=taken.quantile(0.1, "nearest") / 1e3,
+            p90_us=taken.quantile(0.9, "nearest") / 1e3,
+            max_us=taken.max() / 1e3,
+            first_us=taken.get(col("start_ns").arg_min()) / 1e3,
         )
         .collect(engine="streaming")
     )
 
 
-def _binned(named: polars.LazyFrame) -> polars.DataFrame:
-    taken = col("dur_ns") / 1e3
-    begun = col("start_ns").min()
-    sums = named.group_by(*KEYS).agg(calls=polars.len(), total_ms=taken.sum() / 1e3, max_us=taken.max(), start_ns=begun)
-    known = sums.collect(engine="streaming")
-    begins = known["start_ns"].unique()
-    firsts = named.filter(col("start_ns").is_in(begins.implode())).collect(engine="streaming")
-    firsts = firsts.group_by(*KEYS, "start_ns").agg(first_us=taken.first())
+def _binned(named: polars.LazyFrame, bins: polars.DataFrame) -> polars.DataFrame:
+    known = bins.group_by(*KEYS).agg(
+        calls=col("count").sum(),
+        total_ms=col("taken_ns").sum() / 1e6,
+        max_us=col("most").max() / 1e3,
+        begun=col("begun").min(),
+    )
+    begins = known["begun"].unique()
+    at = col("start_ns")
+    begun = named.filter((at <= begins.max()) & at.is_in(begins.implode()))
+    firsts = begun.select(*KEYS, "dur_ns", begun=at).collect(engine="streaming")
+    firsts = firsts.with_columns(col(polars.Categorical).cast(polars.String))
+    firsts = firsts.group_by(*KEYS, "begun").agg(first_us=col("dur_ns").first() / 1e3)
     spreads = [
         (*key, each.median_ns / 1e3, each.quantile_ns(0.1) / 1e3, each.quantile_ns(0.9) / 1e3)
-        for key, each in histograms(named, list(KEYS)).items()
+        for key, each in histograms_of(bins, KEYS).items()
     ]
     schema = {name: known.schema[name] for name in KEYS}
     percentiles = dict.fromkeys(("median_us", "p10_us", "p90_us"), polars.Float64)
     spread = polars.DataFrame(spreads, {**schema, **percentiles}, orient="row")
-    joined = known.join(firsts, on=[*KEYS, "start_ns"], how="left", nulls_equal=True)
-    return joined.drop("start_ns").join(spread, on=list(KEYS), how="left", nulls_equal=True)
+    joined = known.join(firsts, on=[*KEYS, "begun"], how="left", nulls_equal=True)
+    return joined.drop("begun").join(spread, on=list(KEYS), how="left", nulls_equal=True)
 
 
 def _row(row: Mapping[str, Any], whole: float, bounds: DeviceBounds | None, kind: str | None) -> dict[str, Any]:

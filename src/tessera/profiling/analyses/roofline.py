@@ -12,7 +12,7 @@ from polars import col
 
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
-from tessera.profiling.analyses.durations import histograms
+from tessera.profiling.analyses.durations import histograms_of, kernel_bins
 from tessera.profiling.analyses.presentation.result import Analysis, drawn, svg, work
 from tessera.profiling.analyses.presentation.roofline_picture import Mark, draw
 from tessera.profiling.recording.facts import StepFacts
@@ -238,13 +238,11 @@ def points(trace: Trace) -> list[RooflinePoint]:
     """One point per kernel and work with the median of its durations, what takes most time first; of kernels whose sums
     alone were kept, with the mean of the calls after the first.
     """
-    known = kernels.kernels(trace).filter((col("flops") > 0) & (col("bytes") > 0))
-    named = known.select("flops", "bytes", "dur_ns", "workers", "dtype", name=kernels.NAME)
+    known = kernel_bins(trace).filter((col("flops") > 0) & (col("bytes") > 0))
+    works = histograms_of(known, ("kernel", "flops", "bytes", "dtype", "workers"))
     found = [
         RooflinePoint(name, flops, nbytes, 1e-9 * each.median_ns, dtype or "", workers or 1, each.calls)
-        for (name, flops, nbytes, dtype, workers), each in histograms(
-            named, ("name", "flops", "bytes", "dtype", "workers")
-        ).items()
+        for (name, flops, nbytes, dtype, workers), each in works.items()
     ]
     found += [
         RooflinePoint(each.operator, each.flops, each.bytes, latency(each), each.dtype, each.workers, each.calls)
@@ -265,7 +263,7 @@ def point_of(record: Record) -> RooflinePoint | None:
 def _notes(trace: Trace, found: Sequence[RooflinePoint]) -> tuple[str, ...]:
     """How many kernels are left out, since their work is unknown; and of how many sums alone are known."""
     summed = sum(each.calls for each in told_totals(trace))
-    timed = kernels.kernels(trace).select(polars.len()).collect(engine="streaming").item() + summed
+    timed = kernels.places(trace).count + summed
     left_out = timed - sum(point.calls for point in found)
     notes = (f"{left_out:,} of {timed:,} kernels have no count of operations or bytes",) if left_out else ()
     return (*notes, SUMS) if summed else notes
@@ -273,8 +271,7 @@ def _notes(trace: Trace, found: Sequence[RooflinePoint]) -> tuple[str, ...]:
 
 def _elsewhere(trace: Trace, target: Target) -> tuple[str, ...]:
     """A sentence where the kernels ran on a device of another kind than the bounds are of."""
-    devices = kernels.kernels(trace).select(col("device").unique().cast(polars.String)).collect(engine="streaming")
-    places = {"cpu" if device == "cpu" else "gpu" for device in devices["device"].drop_nulls()}
+    places = {"cpu" if device == "cpu" else "gpu" for device in kernels.places(trace).devices}
     if not places or places == {"cpu" if target.kind == "cpu" else "gpu"}:
         return ()
     name = (trace.metadata.get("target") or {}).get("name") or "another device"
@@ -319,8 +316,7 @@ def _cpu_of(trace: Trace) -> Target:
             f"the trace was recorded on {name}, this is {detect().name}, and the trace holds no ceilings",
             hints=["`tessera quickstart` measures them there: traces recorded afterwards hold them", *hints],
         )
-    devices = kernels.kernels(trace).select(col("device").unique().cast(polars.String)).collect(engine="streaming")
-    others = sorted({*devices["device"].drop_nulls()} - {"cpu"})
+    others = sorted(kernels.places(trace).devices - {"cpu"})
     if others:
         raise ArgumentError(f"kernels of this trace ran on {', '.join(others)}", hints=hints)
     return found

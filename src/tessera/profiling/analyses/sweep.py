@@ -6,7 +6,7 @@ sorted first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy
@@ -62,6 +62,11 @@ class BusyTime:
         """There are no more intervals."""
         self._answer(numpy.iinfo(numpy.int64).max)
 
+    def until(self, instants: Instants) -> Instants:
+        """The time covered before some of the instants, which may come in any order."""
+        found: Instants = self.covered_at[numpy.searchsorted(self.instants, instants)]
+        return found
+
     def _answer(self, before: int) -> None:
         """Answers for instants at or before `before`, given all intervals that start earlier."""
         end = int(numpy.searchsorted(self.instants, before, "right"))
@@ -93,34 +98,36 @@ def overlaps(events: polars.LazyFrame, intervals: polars.DataFrame) -> tuple[NDA
     """For each interval (rank, start_ns, end_ns), nanoseconds in which some event of its rank ran; and each rank's
     span of events.
     """
-    try:
-        return _overlaps(events, intervals)
-    except DisorderError:
-        return _overlaps(events.sort("start_ns"), intervals)
-
-
-def _overlaps(events: polars.LazyFrame, intervals: polars.DataFrame) -> tuple[NDArray[numpy.float64], dict[int, Span]]:
-    edges = intervals.select(col("rank").fill_null(0), "start_ns", "end_ns")
-    busy: dict[int, BusyTime] = {}
-    for rank in edges["rank"].unique().to_list():
-        own = edges.filter(rank=rank)
-        busy[rank] = BusyTime(numpy.unique(numpy.concatenate([own["start_ns"].to_numpy(), own["end_ns"].to_numpy()])))
-    for rank, starts, ends in _batches(events):
-        busy.setdefault(rank, BusyTime(numpy.zeros(0, numpy.int64))).take(starts, ends)
-    for each in busy.values():
-        each.finish()
-    covered = numpy.zeros(len(edges))
-    ranks = edges["rank"].to_numpy()
-    for rank in numpy.unique(ranks).tolist():
-        own, each = ranks == rank, busy[rank]
-        at = [numpy.searchsorted(each.instants, edges[name].to_numpy()[own]) for name in ("start_ns", "end_ns")]
-        covered[own] = each.covered_at[at[1]] - each.covered_at[at[0]]
+    ranks, starts, ends = (intervals[name].fill_null(0).to_numpy() for name in ("rank", "start_ns", "end_ns"))
+    of_ranks = {rank: ranks == rank for rank in numpy.unique(ranks).tolist()}
+    busy = busy_times(events, {rank: numpy.concatenate([starts[own], ends[own]]) for rank, own in of_ranks.items()})
+    covered = numpy.zeros(len(intervals))
+    for rank, own in of_ranks.items():
+        covered[own] = busy[rank].until(ends[own]) - busy[rank].until(starts[own])
     spans = {
         rank: Span(each.covered, each.last - each.first, each.events)
         for rank, each in busy.items()
         if each.first is not None and each.last is not None
     }
     return covered, spans
+
+
+def busy_times(events: polars.LazyFrame, instants: Mapping[int, Instants]) -> dict[int, BusyTime]:
+    """By rank the time in which some event of it ran, for instants in any order; also of ranks without instants."""
+    asked = {rank: numpy.unique(own) for rank, own in instants.items()}
+    try:
+        return _busy_times(events, asked)
+    except DisorderError:
+        return _busy_times(events.sort("start_ns"), asked)
+
+
+def _busy_times(events: polars.LazyFrame, instants: Mapping[int, Instants]) -> dict[int, BusyTime]:
+    busy = {rank: BusyTime(own) for rank, own in instants.items()}
+    for rank, starts, ends in _batches(events):
+        busy.setdefault(rank, BusyTime(numpy.zeros(0, numpy.int64))).take(starts, ends)
+    for each in busy.values():
+        each.finish()
+    return busy
 
 
 def _batches(events: polars.LazyFrame) -> Iterator[tuple[int, Instants, Instants]]:

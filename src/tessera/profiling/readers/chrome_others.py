@@ -16,7 +16,7 @@ from typing import Any, Final
 import polars
 from polars import col
 
-from tessera.profiling.export.chrome_lines import COUNTERS, FACTS
+from tessera.profiling.export.chrome_facts import COUNTERS, FACTS
 from tessera.profiling.readers import kineto
 from tessera.profiling.readers.json_events import EventFile, nanoseconds
 from tessera.profiling.readers.pairs import Pairs

@@ -11,7 +11,7 @@ import polars
 from polars import col
 
 from tessera.errors import ProfileError
-from tessera.profiling.export.chrome_lines import ARGUMENTS, FACTS, OPENING
+from tessera.profiling.export.chrome_facts import ARGUMENTS, FACTS, OPENING
 from tessera.profiling.readers.json_events import EventFile, nanoseconds
 from tessera.profiling.readers.series import with_values
 from tessera.profiling.readers.spool import Spool

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from tessera.errors import LibraryError, ProfileError, TesseraError
 from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tessera.profiling.recording import facts, instrumentation
-from tessera.profiling.recording.callers import Callers, together
+from tessera.profiling.recording.callers import together
 from tessera.profiling.recording.device_kernels import COLLECTOR, KernelTimeSource
-from tessera.profiling.recording.recording import Recording
 from tessera.profiling.recording.regions import EnteredRegion
 from tessera.profiling.recording.texts import text
 from tessera.profiling.ring import recorder
@@ -35,7 +34,7 @@ from tessera.profiling.session.delivery import deliver
 from tessera.profiling.session.options import SessionOptions
 from tessera.profiling.session.pending import PendingResults
 from tessera.profiling.session.spill import AFTER_S, Spill
-from tessera.profiling.session.steps import Phase
+from tessera.profiling.session.state import SessionState
 
 if TYPE_CHECKING:
     from tessera.profiling.sampling.sampling import Sampling
@@ -49,7 +48,7 @@ _pending = PendingResults()
 _last: Session | None = None
 
 
-class Session:
+class Session(SessionState):
     """A profile of what runs while it is on. Made by `profile.session(...)`; use it as a context manager, once.
 
     An `observer` is a session that somebody outside the program began. It changes nothing that the program does: no
@@ -57,59 +56,9 @@ class Session:
     """
 
     def __init__(self, options: SessionOptions | None = None, *, observer: bool = False) -> None:
-        self.options = options or SessionOptions()
-        self.recording = Recording(record_shapes=self.options.record_shapes, only_totals=self.options.mode == "summary")
-        """What it has recorded so far."""
-        self.recording.about = self.options.about()
-        self.recording.callers = Callers() if self.options.with_stack else None
-        self.observer = observer
-        self.times_devices = False
-        self.activities = tuple(self.options.activities)
-        self.steps = 0
-        """Calls of `step` so far."""
-        self.spill: Spill | None = None
-        """What is on disk already, while the session is on."""
+        super().__init__(options, observer=observer)
         self._sampling: Sampling | None = None
         self._operators: OperatorMode | None = None
-
-    @property
-    def start_ns(self) -> int:
-        """When it began, in nanoseconds of `time.monotonic_ns`; 0 before."""
-        return self.recording.start_ns
-
-    @property
-    def end_ns(self) -> int | None:
-        """When it ended, None before."""
-        return self.recording.end_ns
-
-    @property
-    def launched(self) -> int:
-        """Kernels that ran."""
-        return self.recording.launched
-
-    @property
-    def recorded(self) -> int:
-        """Kernels with a record."""
-        return self.recording.recorded
-
-    @property
-    def dropped(self) -> int:
-        """Kernels that ran and have no record; `launched == recorded + dropped`."""
-        return self.recording.dropped
-
-    def dropped_reasons(self) -> dict[str, int]:
-        """Why kernels have no record, and how many."""
-        return self.recording.dropped_reasons()
-
-    @property
-    def unmeasured(self) -> dict[str, int]:
-        """Kernels that nobody timed, by their device; some of those `dropped`."""
-        return self.recording.unmeasured
-
-    @property
-    def capability(self) -> dict[str, str]:
-        """Why activities, and columns of the trace, are not recorded."""
-        return self.recording.capability
 
     def __enter__(self) -> Self:
         if self.start_ns:
@@ -168,17 +117,6 @@ class Session:
         finally:
             if self.spill is not None:
                 self.spill.remove()
-
-    @property
-    def active(self) -> bool:
-        """Whether the session is on, in this process."""
-        return bool(self.start_ns) and self.end_ns is None and self.recording.pid == os.getpid()
-
-    @property
-    def phase(self) -> Phase:
-        """What the session does with what runs now, by its schedule."""
-        schedule = self.options.schedule
-        return "active" if schedule is None else schedule.phase(self.steps)
 
     def enter_phase(self) -> None:
         """Notes that the schedule's phase may have changed."""

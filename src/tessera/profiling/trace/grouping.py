@@ -17,7 +17,7 @@ def numbered(events: polars.DataFrame, keys: Sequence[str]) -> tuple[NDArray[num
     number: its `keys`, and `row`, the first that has it.
     """
     # Most columns have one value, and grouping by these, too, takes as long again for each.
-    varying = [name for name in keys if events[name].n_unique() != 1]
+    varying = [name for name in keys if not _is_constant(events[name])]
     if not varying:
         first = events.head(1).select(*keys, row=polars.lit(0, polars.UInt32))
         return numpy.zeros(len(events), numpy.int64), first
@@ -29,6 +29,12 @@ def numbered(events: polars.DataFrame, keys: Sequence[str]) -> tuple[NDArray[num
     )
     first_rows = rows.list.first()
     return numbers, events.select(list(keys))[first_rows].with_columns(first_rows.alias("row"))
+
+
+def _is_constant(values: polars.Series) -> bool:
+    """Whether there are values, and all are equal or all null."""
+    codes = values.to_physical()
+    return len(codes) > 0 and bool(codes.eq_missing(codes[:1]).all())
 
 
 def by_lane(events: polars.DataFrame) -> tuple[NDArray[numpy.int64], polars.DataFrame]:

@@ -23,14 +23,22 @@ def fit(start: Times, end: Times, track: NDArray[numpy.int64]) -> tuple[Times, T
     by columns.
     """
     starts, ends = start.copy(), numpy.maximum(start, end)
-    by_track = numpy.argsort(track, kind="stable")
-    edges = numpy.flatnonzero(numpy.diff(track[by_track])) + 1
-    for own in numpy.split(by_track, edges):
+    for own in _by_track(track):
         # Fitted slices may cross some that did not cross before, if seldom; each round shortens some, so that it ends.
-        while _fit_track(starts, ends, own):
-            pass
+        # Edges move to where there was one of a slice that crosses, which is never inside of one that crosses none.
+        crossing = own
+        while len(crossing):
+            crossing = _fit_track(starts, ends, crossing)
     largest = max(int((starts - start).max(initial=0)), int((end - ends).max(initial=0)))
     return starts, ends, largest
+
+
+def _by_track(track: NDArray[numpy.int64]) -> list[NDArray[numpy.int64]]:
+    """The slices of each track, by start."""
+    if (track[1:] == track[:-1]).all():
+        return [numpy.arange(len(track))]
+    order = numpy.argsort(track, kind="stable")
+    return numpy.split(order, numpy.flatnonzero(numpy.diff(track[order])) + 1)
 
 
 def in_order(starts: Times, ends: Times) -> bool:
@@ -39,15 +47,17 @@ def in_order(starts: Times, ends: Times) -> bool:
     return not ((steps < 0) | ((steps == 0) & (numpy.diff(ends) > 0))).any()
 
 
-def _fit_track(starts: Times, ends: Times, own: NDArray[numpy.int64]) -> bool:
-    """Moves edges of the slices `own`, which share a track; whether there was anything to move."""
-    ordered = own
-    if not in_order(starts[own], ends[own]):
-        ordered = own[numpy.lexsort((-ends[own], starts[own]))]
-    crossing = ordered[_contested(starts[ordered], ends[ordered])]
+def _fit_track(starts: Times, ends: Times, own: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
+    """Moves edges of the slices `own`, which share a track; gives those that may still cross, none where none moved."""
+    begins, finishes = starts[own], ends[own]
+    if not in_order(begins, finishes):
+        order = numpy.lexsort((-finishes, begins))
+        own, begins, finishes = own[order], begins[order], finishes[order]
+    crossing = own[_contested(begins, finishes)]
     before = starts[crossing], ends[crossing]
-    _fit_in_order(starts, ends, crossing)
-    return bool((before[0] != starts[crossing]).any() or (before[1] != ends[crossing]).any())
+    _fit_in_order(starts, ends, _fit_pairs(starts, ends, crossing))
+    moved = (before[0] != starts[crossing]).any() or (before[1] != ends[crossing]).any()
+    return crossing if moved else crossing[:0]
 
 
 def _contested(start: Times, end: Times) -> NDArray[numpy.int64]:
@@ -55,19 +65,37 @@ def _contested(start: Times, end: Times) -> NDArray[numpy.int64]:
 
     Layer by layer, those are set aside that have no edge of another strictly inside.
     """
-    rest = numpy.arange(len(start))
+    rest, begins, finishes = numpy.arange(len(start)), start, end
     for _ in range(_LAYERS):
-        if not len(rest):
-            break
-        begins, finishes = start[rest], end[rest]
-        alone = numpy.append(finishes[:-1] <= begins[1:], True)
+        alone = numpy.append(finishes[:-1] <= begins[1:], True)[: len(rest)]
+        if alone.all():
+            return rest[:0]
         # What ends inside another began before it and is not alone: its successor begins before its end.
-        others = numpy.sort(finishes[~alone])
-        alone &= numpy.searchsorted(others, begins, "right") >= numpy.searchsorted(others, finishes, "left")
+        others, asked = numpy.sort(finishes[~alone]), numpy.flatnonzero(alone)
+        opened = numpy.searchsorted(others, begins[asked], "right")
+        alone[asked] = opened >= numpy.searchsorted(others, finishes[asked], "left")
         if not alone.any():
             break
-        rest = rest[~alone]
+        rest, begins, finishes = rest[~alone], begins[~alone], finishes[~alone]
     return rest
+
+
+def _fit_pairs(starts: Times, ends: Times, own: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
+    """Moves edges of those of the slices `own`, as `_fit_in_order` does, that meet one other alone, which are most by
+    far; gives the others, without those that meet none.
+    """
+    reach = numpy.maximum.accumulate(ends[own])
+    opens = numpy.concatenate([[True], starts[own][1:] >= reach[:-1], [True]])[: len(own) + 1]
+    sizes = numpy.diff(numpy.flatnonzero(opens))
+    first = own[:-1][numpy.repeat(sizes == 2, sizes)[:-1] & opens[:-2]]
+    second = own[1:][numpy.repeat(sizes == 2, sizes)[1:] & ~opens[1:-1]]
+    outer = ends[first]
+    crosses = outer < ends[second]
+    later = crosses & (outer - starts[second] <= ends[second] - outer)  # the smaller of the two corrections
+    starts[second[later]] = outer[later]
+    cut = crosses & ~later
+    ends[second[cut]] = outer[cut]
+    return own[numpy.repeat(sizes > 2, sizes)]
 
 
 def _fit_in_order(starts: Times, ends: Times, own: NDArray[numpy.int64]) -> None:

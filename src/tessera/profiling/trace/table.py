@@ -6,11 +6,13 @@ ratios 0 to 1 elsewhere. A value that nobody has is null; `Trace.capability` say
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import polars
+
+T = TypeVar("T")
 
 KINDS: Final = ("kernel", "memcpy", "collective", "operator", "region", "mark", "counter", "sample")
 """`operator`: an eager torch operator; `counter`: a value of the user's; `sample`: one that the profiler read
@@ -92,6 +94,21 @@ class Trace:
     events: polars.LazyFrame
     metadata: dict[str, Any] = field(default_factory=dict)
     capability: dict[str, str] = field(default_factory=dict)
+    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, what: str, make: Callable[[Trace], T]) -> T:
+        """What `make` makes of the trace, made the first time: several analyses ask for the same sums."""
+        if what not in self._made:
+            self._made[what] = make(self)
+        made: T = self._made[what]
+        return made
+
+    def clocks_us(self) -> float | None:
+        """How far the clocks of the ranks may be apart, in microseconds; None where there is one rank, or their clocks
+        were not compared.
+        """
+        told = [rank.get("uncertainty_ns") for rank in self.metadata.get("ranks", {}).values()]
+        return None if len(told) < 2 or None in told else max(told) / 1e3
 
 
 def given(columns: Mapping[str, Any]) -> polars.DataFrame:

@@ -126,7 +126,7 @@ KNOWN: Final = GpuConstants()
 
 def known() -> tuple[Constant, ...]:
     """Every constant, in the order of `GpuConstants`."""
-    return tuple(Constant(name=each.name, value=each.default, **each.metadata) for each in fields(GpuConstants))
+    return tuple(Constant(each.name, getattr(KNOWN, each.name), **each.metadata) for each in fields(GpuConstants))
 
 
 LATENCY_CYCLES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType({"sm_80": (262, 466), "sm_90": (263, 479)})

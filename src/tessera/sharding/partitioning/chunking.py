@@ -18,6 +18,7 @@ from tessera.scheduling.language.knobs import Knob
 from tessera.sharding.partitioning.program import (
     Chunk,
     Compute,
+    FromParts,
     Joined,
     LocalProgram,
     Regard,
@@ -110,7 +111,7 @@ class _Chunking:
 
     def _copied(self, number: int) -> int:
         instruction = self._old.instructions[number]
-        if isinstance(instruction, Compute):
+        if isinstance(instruction, Compute | FromParts):
             instruction = replace(instruction, operands=tuple(self._numbers[each] for each in instruction.operands))
         elif isinstance(instruction, ShardMove | Regard):
             instruction = replace(instruction, operand=self._numbers[instruction.operand])
@@ -137,7 +138,7 @@ class _Chunking:
             cut = self._cut(made, rule, axis, value.shape[dim])
             pieces = [(move.operand, dim), *((made.operands[n], d) for n, d in (cut or {}).items())]
             if cut and all(self._is_even(each, where) for each, where in pieces):
-                blocks = self._old.mesh.size(move.step.axis) if dim == last else 1
+                blocks = move.step.source.mesh.size(move.step.axis) if dim == last else 1
                 return _SentCut(move.operand, dim, cut, blocks)
         return None
 
@@ -191,7 +192,7 @@ class _Chunking:
             ]
             made = replace(product, operands=tuple(operands))
             pieces.append(self._new.add(made, self._smaller(number, gather.dim)))
-        return self._joined(number, pieces, gather.dim, self._old.mesh.size(move.step.axis))
+        return self._joined(number, pieces, gather.dim, move.step.source.mesh.size(move.step.axis))
 
     # -- parts ----------------------------------------------------------------------------------------------------
 

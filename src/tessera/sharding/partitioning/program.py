@@ -9,22 +9,35 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from tessera.dtypes import DType
-from tessera.lazy.layouts import Layout, MeshShape, Shape
+from tessera.lazy.layouts import Coordinates, Layout, MeshShape, Shape
 from tessera.lazy.structures.structure import Structure
+from tessera.ops.collective.parts import MeshPart
 from tessera.ops.record import Operator
 from tessera.sharding.partitioning.redistribution import MeshStep
+
+Home: TypeAlias = tuple[MeshPart, ...]
+"""The part of the mesh on which a value lies, and the part of that, and so on; nothing for the whole mesh."""
+
+
+def coordinates_at(home: Home, coordinates: Coordinates) -> Coordinates | None:
+    """The coordinates at home of the device at some of the whole mesh; None for one that is not there."""
+    at: Coordinates | None = coordinates
+    for part in home:
+        at = None if at is None else part.coordinates(at)
+    return at
 
 
 @dataclass(frozen=True)
 class ShardedValue:
-    """A tensor of a global shape, and how it lies."""
+    """A tensor of a global shape, and how it lies on its home."""
 
     shape: Shape
     dtype: DType
     layout: Layout
+    home: Home = ()
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)} {self.layout}"
@@ -93,13 +106,21 @@ class Joined:
     blocks: int
 
 
-Instruction = Read | Literal | Compute | ShardMove | Regard | Chunk | Joined
+@dataclass(frozen=True)
+class FromParts:
+    """What each device has of the operand of its part of the mesh; zeros on parts that have none."""
+
+    operands: tuple[int, ...]
+    parts: tuple[MeshPart, ...]
+
+
+Instruction = Read | Literal | Compute | ShardMove | Regard | Chunk | Joined | FromParts
 
 
 def operands_of(instruction: Instruction) -> tuple[int, ...]:
     """The values that an instruction reads, by number."""
     match instruction:
-        case Compute() | Joined():
+        case Compute() | Joined() | FromParts():
             return instruction.operands
         case ShardMove() | Regard() | Chunk():
             return (instruction.operand,)
@@ -140,7 +161,9 @@ class LocalProgram:
         """The program as text, a line for each value."""
         for number, (instruction, value) in enumerate(zip(self.instructions, self.values, strict=True)):
             local = list(value.layout.largest_shape(value.shape))
-            yield f"%{number} = {_text(instruction)} : {value.dtype}{local} of {list(value.shape)} ({value.layout})"
+            where = "".join(f" on {part}" for part in value.home)
+            text = f"{_text(instruction)} : {value.dtype}{local} of {list(value.shape)} ({value.layout})"
+            yield f"%{number} = {text}{where}"
         yield f"return {', '.join(f'%{root}' for root in self.roots)}"
 
     def __str__(self) -> str:
@@ -166,6 +189,8 @@ def _text(instruction: Instruction) -> str:
             return f"piece {index} of {count} of %{operand} along {dim}"
         case Joined(operands, dim):
             return f"{', '.join(f'%{place}' for place in operands)}, joined along {dim}"
+        case FromParts(operands, parts):
+            return ", ".join(f"%{place} of {part}" for place, part in zip(operands, parts, strict=True))
 
 
 def shard_bytes(value: ShardedValue) -> int:

@@ -173,7 +173,7 @@ class _Schedule:
         small = shard_bytes(self._program.values[move.operand]) < self._limits.bucket_bytes
         if not small or self._is_piece(number) or step.kind not in ("AllReduce", "ReduceScatter"):
             return number
-        return step.kind, step.axis, step.reduction, value.dtype
+        return step.kind, step.axis, step.reduction, value.dtype, value.home
 
     def _evaluate(self, members: int) -> None:
         """Computes values, each as soon as what it depends on is there, and what is worth it before waiting."""
@@ -248,15 +248,15 @@ def _numbers(values: int) -> Iterator[int]:
 
 
 def work_of(program: LocalProgram, number: int) -> float:
-    """The operations of an instruction on one device."""
+    """The operations of an instruction on one device; of what a part of the mesh computes, that part of them."""
     instruction, value = program.instructions[number], program.values[number]
     if not isinstance(instruction, Compute):
         return 0
     values = [program.values[each] for each in instruction.operands]
-    share = 1.0
+    own = share = value.layout.mesh.devices / program.mesh.devices if value.home else 1.0
     for each in (*values, value):
         if size := math.prod(each.shape):
-            share = min(share, math.prod(each.layout.largest_shape(each.shape)) / size)
+            share = min(share, own * math.prod(each.layout.largest_shape(each.shape)) / size)
     named = dict(zip(instruction.operator.attribute_names, instruction.attributes, strict=True))
     shaped = [Shaped(each.shape, each.dtype) for each in values]
     return share * flops_of(instruction.operator, shaped, Shaped(value.shape, value.dtype), named)

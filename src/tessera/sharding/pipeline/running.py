@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
+from tessera.lazy.layouts import Layout
 from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.node import leaf_node
+from tessera.lazy.structures.building import apply
+from tessera.ops.collective.records import CONSTRAIN
 from tessera.sharding.pipeline.actions import PROGRAMS, WEIGHTS, Action, PipelineSchedule
 from tessera.sharding.pipeline.borders import relabelled
-from tessera.sharding.pipeline.cutting import Values
+from tessera.sharding.pipeline.cutting import Values, computed
 from tessera.sharding.pipeline.stages import StagePrograms
 from tessera.sharding.tensors.mesh import Mesh
 
@@ -34,12 +38,20 @@ class Carrier(Protocol):
 
 class StageRun:
     """A stage in one step: its programs, its weights as leaves, what it reads beside, and what it keeps meanwhile.
-    Gradients are divided by `parts`.
+    Gradients are divided by `parts`. Weights that are to be brought together before have a layout in `gathered`.
     """
 
-    def __init__(self, programs: StagePrograms, parameters: Sequence[Leaf], beside: Values, parts: int) -> None:
+    def __init__(
+        self,
+        programs: StagePrograms,
+        parameters: Sequence[Leaf],
+        beside: Values,
+        parts: int,
+        gathered: Sequence[Layout | None],
+    ) -> None:
         self.programs = programs
         self._parts = parts
+        self._gathered = gathered
         self._weights: Values = {**beside, **dict(zip(programs.trace.parameters, parameters, strict=True))}
         self._kept: dict[int, Values] = {}
         self._sums: list[Leaf] = []
@@ -49,6 +61,15 @@ class StageRun:
     def keeps(self) -> int:
         """How many microbatches' values it keeps."""
         return len(self._kept)
+
+    def gather(self) -> None:
+        """GATHER: brings together what all programs read so."""
+        of_weights = zip(self.programs.trace.parameters, self._gathered, strict=True)
+        pairs = [(leaf, laid) for leaf, laid in of_weights if laid is not None]
+        nodes = [apply(CONSTRAIN, (laid,), (leaf_node(self._weights[leaf]),)) for leaf, laid in pairs]
+        if nodes:
+            whole = computed(nodes, {})
+            self._weights = {**self._weights, **dict(zip([leaf for leaf, _ in pairs], whole, strict=True))}
 
     def forward(self, microbatch: int, inputs: Sequence[Leaf]) -> list[Leaf]:
         """F of a microbatch."""
@@ -114,6 +135,8 @@ class ScheduleRun:
                 self._carrier.post(action)
             elif action.kind == "REDUCE":
                 self._stages[action.stage].reduce()
+            elif action.kind == "GATHER":
+                self._stages[action.stage].gather()
         self._carrier.end()
 
     def _program(self, action: Action) -> None:

@@ -39,14 +39,15 @@ class StageTrace:
 
 
 class StagePrograms:
-    """The programs of a traced stage. `split` has B and W apart."""
+    """The programs of a traced stage. `split` has B and W apart. `laid` says how gradients lie at the end of a step,
+    None for those on one device.
+    """
 
-    def __init__(self, trace: StageTrace, *, split: bool) -> None:
+    def __init__(self, trace: StageTrace, laid: Sequence[Layout | None], *, split: bool) -> None:
         self.trace = trace
+        self._layouts = tuple(laid)
         self._varying = (*trace.inputs, *trace.seeds)
-        found = [_taken_apart(gradient) for gradient in trace.to_parameters]
-        self._layouts = [laid for _, laid in found]
-        wide = [_widened(gradient) for gradient, _ in found]
+        wide = [_widened(_taken_apart(gradient)) for gradient in trace.to_parameters]
         self._forward = CutExpressions(trace.results, [*trace.to_inputs, *wide], self._varying)
         self._split = split
         self._backward: CutExpressions | None = None
@@ -103,13 +104,13 @@ class StagePrograms:
         return computed(nodes, _NOTHING)
 
 
-def _taken_apart(gradient: Node) -> tuple[Node, Layout | None]:
-    """A gradient as it comes, before it is laid as its weight is, and that layout."""
+def _taken_apart(gradient: Node) -> Node:
+    """A gradient as it comes, before it is laid as its weight is."""
     structure, leaves = gradient.state
     operator = structure.operator
     if operator is None or operator.name != CONSTRAIN.name or not isinstance(structure.attributes[0], Layout):
-        return gradient, None
-    return Node((structure.operands[0], leaves)), structure.attributes[0]
+        return gradient
+    return Node((structure.operands[0], leaves))
 
 
 def _in_parts(gradients: Sequence[Node]) -> list[Node]:

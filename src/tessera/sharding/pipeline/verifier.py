@@ -19,8 +19,8 @@ def verify(schedule: PipelineSchedule, activations: int | None = None) -> Pipeli
     """The schedule itself, if it breaks no rule; `activations` bounds what a rank may keep.
 
     Rules: "placement" (a stage's actions stand on its rank), "once" (each F, B and W of each stage and microbatch),
-    "order" (F before B before W on a rank), "transfers" (a RECV for each SEND, in one order, before its reader),
-    "deadlock" and "memory".
+    "order" (F before B before W on a rank, GATHER before all of them), "transfers" (a RECV for each SEND, in one order,
+    before its reader), "deadlock" and "memory".
     Raises PipelineError, which names the rule and the actions.
     """
     _placement(schedule)
@@ -170,6 +170,9 @@ def _order(schedule: PipelineSchedule) -> None:
             if earlier and seen[earlier, stage, microbatch] > index:
                 message = f"{part}{microbatch}.{stage} comes before {earlier}{microbatch}.{stage}"
                 raise PipelineError(f"{schedule.name}: order: rank {rank}: {message}")
+        for index, action in enumerate(actions):
+            if action.kind == "GATHER" and any(("F", action.stage) == each[:2] for each in actions[:index]):
+                raise PipelineError(f"{schedule.name}: order: rank {rank}: {action} comes after F of its stage")
 
 
 def _transfers(schedule: PipelineSchedule) -> None:

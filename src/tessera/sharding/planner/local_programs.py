@@ -109,7 +109,7 @@ def _exchange_s(program: LocalProgram, bucket: Sequence[int], rates: ProgramRate
     # The whole tensor of a group: what is gathered, or what is reduced or sent.
     held = bucket if step.kind == "AllGather" else [move.operand for move in moves]
     nbytes = sum([shard_bytes(program.values[number]) for number in held])
-    size, stride = np.array([program.mesh.size(step.axis)]), np.array([_stride(program.mesh, step.axis)])
+    size, stride = np.array([step.source.mesh.size(step.axis)]), np.array([_stride(program.mesh, step.axis)])
     return float(seconds(rates.topology, _COLLECTIVES[step.kind], np.array([float(nbytes)]), size, stride)[0])
 
 

@@ -15,7 +15,7 @@ from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops.collective.records import ACROSS
 from tessera.ops.collective.steps import AxisStep
 from tessera.ops.record import OPERATORS
-from tessera.sharding.partitioning.program import Compute, Literal, LocalProgram, Regard, ShardedValue, ShardMove
+from tessera.sharding.partitioning.program import Compute, Home, Literal, LocalProgram, Regard, ShardedValue, ShardMove
 from tessera.sharding.partitioning.redistribution import MeshStep
 from tessera.sharding.regions.region import ShardRegion
 
@@ -26,8 +26,9 @@ REASON: Final = "the program takes this step"
 class Inlining:
     """Writes regions into one program; what two of them compute of the same values is computed once."""
 
-    def __init__(self, program: LocalProgram) -> None:
-        self._program = program
+    def __init__(self, program: LocalProgram, home: Home) -> None:
+        self._program, self._home = program, home
+        self._mesh = home[-1].grid if home else program.mesh
         self._known: dict[tuple[Any, ...], int] = {}
 
     def result(self, region: ShardRegion, index: int, operands: Sequence[int]) -> int:
@@ -43,13 +44,13 @@ class Inlining:
                 numbers[place] = self._own(structure, operands[leaf]) if structure.shape else operands[leaf]
         laid = region.outputs[index]
         laid = layout(laid.mesh, laid.dims, [(axis, ADD) for axis in pending])
-        value = ShardedValue(*region.result(index), laid)
+        value = ShardedValue(*region.result(index), laid, self._home)
         return self._once(("result", laid, value.shape, numbers[root]), Regard(numbers[root]), value)
 
     def _value(self, structure: Structure, operands: list[int]) -> int:
-        mesh = self._program.mesh
+        mesh = self._mesh
         laid = replicated(mesh, len(structure.shape))
-        value = ShardedValue(structure.shape, structure.dtype, laid)
+        value = ShardedValue(structure.shape, structure.dtype, laid, self._home)
         if structure.operator is None:
             return self._once((structure,), Literal(structure), value)
         operator = OPERATORS[structure.operator.name]
@@ -61,12 +62,15 @@ class Inlining:
             return operands[0]
         shape, move = mesh_step(step, structure.operands[0].shape, structure.dtype.itemsize, mesh)
         instruction = ShardMove(move, operands[0], REASON, implicit=False)
-        moved = self._once((step, *operands), instruction, ShardedValue(shape, structure.dtype, move.target))
+        moved = self._once(
+            (step, *operands), instruction, ShardedValue(shape, structure.dtype, move.target, self._home)
+        )
         return self._own(structure, moved)
 
     def _own(self, structure: Structure, number: int) -> int:
         """What a device has of a value, as a value of its own."""
-        value = ShardedValue(structure.shape, structure.dtype, replicated(self._program.mesh, len(structure.shape)))
+        laid = replicated(self._mesh, len(structure.shape))
+        value = ShardedValue(structure.shape, structure.dtype, laid, self._home)
         return number if self._program.values[number] == value else self._once(("own", number), Regard(number), value)
 
     def _once(self, key: tuple[Any, ...], instruction: Any, value: ShardedValue) -> int:

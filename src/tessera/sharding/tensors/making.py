@@ -34,8 +34,12 @@ def zeros_like(leaf: Leaf) -> Leaf:
 
 
 def of_whole(whole: torch.Tensor, dtype: DType, mesh: Mesh, layout: Layout) -> Leaf:
-    """The leaf of a tensor that every process holds whole: each keeps copies of its shards alone."""
+    """The leaf of a tensor that every process holds whole: each keeps copies of its shards alone, and one that the mesh
+    has no device of keeps none.
+    """
     shape, grid = tuple(whole.shape), mesh.grid
+    if mesh.is_elsewhere:
+        return of_values(shape, dtype, mesh, layout, "zeros", 0)
     held: dict[int, Leaf] = {}
     for place in mesh.places:
         region = layout.region(shape, grid.coordinates(place))

@@ -134,9 +134,14 @@ class Mesh:
                     'dist.Mesh(..., backend="emulated") has all ranks in this process',
                 ],
             )
-        if self.job.rank not in self.devices:
+        if self.is_elsewhere:
             raise NotInMeshError(f"rank {self.job.rank} has no device on the mesh of ranks {list(self.devices)}")
         return (self.devices.index(self.job.rank),)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether other ranks of the job have the mesh's devices, and this process none."""
+        return self.state == "running" and self.job.rank not in self.devices
 
     def group(self, axis: str, place: int) -> tuple[int, ...]:
         """The places that differ from one along an axis alone, in order."""

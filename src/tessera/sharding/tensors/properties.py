@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.errors import MeshError
+from tessera.lazy.devices import mesh_device
 from tessera.lazy.layouts import Coordinates, Layout
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node
@@ -14,22 +15,39 @@ from tessera.lazy.structures.printing import expression
 from tessera.lazy.structures.structure import Structure
 from tessera.ops.collective.records import CONSTRAIN
 from tessera.sharding.execution import ShardedPlan
+from tessera.sharding.partitioning.homes import homes_of
 from tessera.sharding.partitioning.partition import partition
 from tessera.sharding.partitioning.program import LocalProgram
 from tessera.sharding.tensors.mesh import Mesh
+from tessera.sharding.tensors.parts import part_of
 from tessera.sharding.tensors.shards import shards_of
 from tessera.sharding.tensors.specs import ShardSpec, layout_on, shard_summary
 
 
 def mesh_of(node: Node) -> Mesh:
     """The mesh that a tensor lies on. Raises MeshError (E_MESH) for one that lies on none."""
-    for leaf in node.leaves:
-        if leaf.structure.layout is not None:
-            return shards_of(leaf).mesh
+    meshes = list(dict.fromkeys([shards_of(leaf).mesh for leaf in node.leaves if leaf.structure.layout is not None]))
+    if meshes and (len(meshes) > 1 or mesh_device(meshes[0].grid) != node.structure.device):
+        return _mesh_of_part(node)
+    if meshes:
+        return meshes[0]
     raise MeshError(
         f"a tensor of shape {node.structure.shape} that lies on no mesh",
         hints=["dist.distribute(tensor, layout, mesh) puts it on one"],
     )
+
+
+def _mesh_of_part(node: Node) -> Mesh:
+    """The mesh of a tensor that was made by functions pinned to parts of a mesh, or by one of them."""
+    structure, leaves = node.state
+    order = structure.post_order()
+    homes = homes_of(order)
+    whole = next(
+        shards_of(leaves[occurrence.leaf]).mesh
+        for occurrence, home in zip(order, homes, strict=True)
+        if home == () and occurrence.leaf is not None and occurrence.structure.layout is not None
+    )
+    return part_of(whole, homes[-1] or ())
 
 
 def program_of(structure: Structure) -> LocalProgram:

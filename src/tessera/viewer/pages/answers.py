@@ -101,8 +101,7 @@ _UNGROUPED: Final = {
 
 def _regions(trace: Trace) -> list[str]:
     """The regions that kernels ran in, the first `_MOST_REGIONS` of them."""
-    found = kernels.kernels(trace).select(col("region").cast(polars.String).unique()).collect(engine="streaming")
-    return sorted(name for name in found["region"].to_list() if name)[:_MOST_REGIONS]
+    return sorted(filter(None, kernels.places(trace).regions))[:_MOST_REGIONS]
 
 
 def compared(a: Run, b: Run) -> dict[str, Any]:
@@ -149,7 +148,7 @@ def heat(run: Run, asked: Parameters) -> dict[str, Any]:
             "cells": [dict(zip(row, plain(list(row.values())), strict=True)) for row in cells.to_dicts()],
             "arrivals": late.head(_MOST_ARRIVALS).to_dicts(),
             "arrivals_total": len(late),
-            "clocks_us": collectives.clocks_us(trace),
+            "clocks_us": trace.clocks_us(),
         }
 
     return run.answer(("heat", seen(asked)), made)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import polars
@@ -28,8 +26,6 @@ _BYTES_SUMMED: Final = 20
 WHOLE: Final = frozenset(["meta", "overview"])
 """Questions for which the whole run is read; all others may be about a window of time."""
 _GB: Final = 1e9
-MEMINFO: Final = Path("/proc/meminfo")
-"""Source: proc(5)."""
 
 
 def require(run: Run, question: str, limit_bytes: float, window: tuple[int, int] | None = None) -> None:
@@ -57,16 +53,6 @@ def needed_bytes(question: str, events: int) -> int:
         return events * _BYTES_SUMMED + MOST_SLICES // KEPT * _BYTES_A_SLICE
     exact = min(events, MOST_EXACT)
     return exact * _BYTES_EXACT.get(question, _BYTES_STREAMED) + (events - exact) * _BYTES_STREAMED
-
-
-def default_bytes(meminfo: Path = MEMINFO) -> float:
-    """Half of the memory that is available on this machine; no limit where the system does not say."""
-    try:
-        told = meminfo.read_text()
-    except OSError:
-        return math.inf
-    available = re.search(r"^MemAvailable:\s*(\d+) kB", told, re.MULTILINE)
-    return int(available[1]) * 1024 / 2 if available else math.inf
 
 
 def _events(trace: Trace, window: tuple[int, int] | None) -> int:

@@ -46,13 +46,8 @@ def programs(run: Run, _: Parameters) -> dict[str, Any]:
 def _programs(trace: Trace) -> dict[str, Any]:
     plans = trace.metadata.get("plans") or {}
     is_told = col("plan_id").is_in([int(number) for number in plans if number.isdecimal()])
-    keys = {
-        "kernel": kernels.NAME.cast(polars.String).fill_null(""),
-        "dtype": col("dtype").cast(polars.String).fill_null(""),
-        "schedule": col("schedule").cast(polars.String).fill_null(""),
-        "flops": col("flops"),
-        "bytes": col("bytes"),
-    }
+    texts = {"kernel": kernels.NAME, "dtype": col("dtype"), "schedule": col("schedule")}
+    keys = {**texts, "flops": col("flops"), "bytes": col("bytes")}
     found = (
         kernels.kernels(trace)
         .group_by([each.alias(name) for name, each in keys.items()])
@@ -64,6 +59,7 @@ def _programs(trace: Trace) -> dict[str, Any]:
             total_ms=col("dur_ns").sum() / 1e6,
             median_us=col("dur_ns").median() / 1e3,
         )
+        .with_columns(col(*texts).cast(polars.String).fill_null(""))
         .sort("total_ms", *keys, descending=[True, *[False] * len(keys)])
         .collect()
     )

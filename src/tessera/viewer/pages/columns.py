@@ -19,12 +19,12 @@ The column `launch`, which is there where anything was launched, is the number o
 
 from __future__ import annotations
 
-import functools
 import json
 import struct
 import zlib
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 from polars import col
 
 from tessera.profiling.analyses.kernels import NAME
-from tessera.profiling.export.chrome_lines import SLICES
+from tessera.profiling.export.chrome_facts import SLICES
 from tessera.profiling.trace import nesting
 from tessera.profiling.trace.grouping import by_lane
-from tessera.profiling.trace.table import Trace
+from tessera.profiling.trace.table import KINDS, Trace
 from tessera.viewer import waiting
 from tessera.viewer.pages import works
 
@@ -52,7 +52,10 @@ LONGEST_NAME: Final = 10_000
 _DEEPEST: Final = 255
 _LARGEST: Final = numpy.iinfo(numpy.uint32).max
 _ESCAPE: Final = int(_LARGEST)
-_LEVEL: Final = 4
+_LEVEL: Final = 1
+_TRIED: Final = 1 << 15
+"""Bytes of a plane by which it is seen whether deflating pays."""
+_PAYS: Final = 0.98
 _PACKERS: Final = 2
 """Threads that deflate."""
 KEPT: Final = 10
@@ -63,6 +66,14 @@ _READ, _NESTED, _ORDERED = 0.3, 0.5, 0.7
 _LANE: Final = ("rank", "pid", "device", "thread_id", "stream_id", "stream_name")
 
 Integers = NDArray[numpy.int64]
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """What threads of their own find out while slices are made to nest."""
+
+    works: Future[tuple[Integers, list[dict[str, Any]]]]
+    odd: Future[dict[str, Any]]
 
 
 def slices(
@@ -81,7 +92,7 @@ def slices(
         *(col(name) for name in ("kind", "start_ns", *_LANE)),
         duration.alias("dur_ns"),
         *(col(name) for name in (*works.KEYS, "correlation")),
-        NAME.cast(polars.String).fill_null("").str.slice(0, LONGEST_NAME).alias("name"),
+        NAME.alias("name"),
     ]
     facts = found.select(polars.len(), first=col("start_ns").min(), last=col("start_ns").max())
     total, first, last = facts.collect(engine="streaming").row(0)
@@ -112,7 +123,7 @@ def _with_sums(own: polars.DataFrame, sums: polars.LazyFrame, first: int, width:
         start_ns=first + col("bin") * width,
         **{name: -1 - col(name).fill_null(0) if name == "pid" else col(name) for name in _LANE},
         dur_ns=polars.min_horizontal("taken", polars.lit(width)),
-        name=polars.lit(SHORTER),
+        name=polars.lit(SHORTER, polars.Categorical()),
     ).collect(engine="streaming")
     untold = [polars.lit(None, own.schema[name]).alias(name) for name in (*works.KEYS, "correlation")]
     return polars.concat([own, made.with_columns(untold).select(own.columns).cast(own.schema)])
@@ -125,6 +136,13 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
     waiting.tell(0.0)
     events, total, summed = slices(trace, most, window)
     waiting.tell(_READ)
+    with ThreadPoolExecutor(max_workers=_PACKERS) as pool:
+        beside = _Beside(pool.submit(works.works, events, trace), pool.submit(odd, trace, window))
+        return _packed(events, (total, summed), trace, beside)
+
+
+def _packed(events: polars.DataFrame, counts: tuple[int, int], trace: Trace, beside: _Beside) -> tuple[bytes, Integers]:
+    """Slices packed; `counts` are how many there are, and how many of them are summed."""
     numbers, lanes = by_lane(events)
     start = events["start_ns"].to_numpy()
     starts, ends, shift = nesting.fit(start, start + events["dur_ns"].to_numpy(), numbers)
@@ -141,14 +159,15 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
         previous[own] = numpy.concatenate([[0], starts[own][:-1]])
     waiting.tell(_ORDERED)
     kinds = list(SLICES)
-    work, about = works.works(events, trace)
-    kind = events["kind"].cast(polars.String).replace_strict(kinds, range(len(kinds)), return_dtype=polars.Int64)
+    work, about = beside.works.result()
+    places = numpy.array([kinds.index(kind) if kind in kinds else 0 for kind in KINDS])
+    kind = places[events["kind"].to_physical().to_numpy()]
     columns = {
         "start": _column(starts - previous, 4),
         "duration": _column(ends - starts, 4),
         "name": _column(codes, 2 if len(names) <= 1 << 16 else 4),
         "depth": _column(numpy.minimum(depth, _DEEPEST), 1),
-        "kind": _column(kind.gather(order).to_numpy(), 1),
+        "kind": _column(kind[order], 1),
         "work": _column(work[order], 2),
     }
     launches = works.launches(events, order)
@@ -157,13 +176,13 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
     told_columns, body = _deflated(columns)
     head = {
         "n": len(order),
-        "total": total,
-        "summed": summed,
+        "total": counts[0],
+        "summed": counts[1],
         "lanes": told,
         "names": names,
         "kinds": kinds,
         "works": about,
-        "odd": odd(trace, window),
+        "odd": beside.odd.result(),
         "marks": marks(trace),
         "shift_us": shift / 1000,
         "columns": told_columns,
@@ -248,8 +267,11 @@ def _ordered(
 def _numbered(names: polars.Series) -> tuple[list[str], Integers]:
     """The distinct names in order of appearance, and by slice the number of its name."""
     distinct = names.unique(maintain_order=True)
-    codes = names.replace_strict(distinct, range(len(distinct)), return_dtype=polars.Int64) if len(names) else names
-    return distinct.to_list(), codes.cast(polars.Int64).to_numpy()
+    texts = distinct.cast(polars.String).fill_null("").str.slice(0, LONGEST_NAME)
+    codes = names.to_physical().cast(polars.Int64).fill_null(-1).to_numpy()
+    places = numpy.zeros(int(codes.max(initial=0)) + 2, numpy.int64)  # the last is that of -1
+    places[distinct.to_physical().cast(polars.Int64).fill_null(-1).to_numpy()] = numpy.arange(len(distinct))
+    return texts.to_list(), places[codes]
 
 
 def _column(values: Integers, width: int) -> tuple[dict[str, Any], list[bytes]]:
@@ -262,11 +284,18 @@ def _column(values: Integers, width: int) -> tuple[dict[str, Any], list[bytes]]:
     return {"width": width, "escapes": escapes}, [raw[:, byte].tobytes() for byte in range(width)]
 
 
+def _plane(raw: bytes) -> bytes:
+    """A plane deflated; one whose beginning gets no smaller is stored as it is, in a thirtieth of the time."""
+    begin = raw[:_TRIED]
+    pays = len(zlib.compress(begin, _LEVEL)) < _PAYS * len(begin)
+    return zlib.compress(raw, _LEVEL if pays else 0)
+
+
 def _deflated(columns: Mapping[str, tuple[dict[str, Any], list[bytes]]]) -> tuple[dict[str, dict[str, Any]], bytes]:
     """What the head says of columns, and their planes, deflated, one after the other."""
     raw = [plane for _, planes in columns.values() for plane in planes]
     with ThreadPoolExecutor(max_workers=_PACKERS) as pool:
-        packed_planes = list(pool.map(functools.partial(zlib.compress, level=_LEVEL), raw))
+        packed_planes = list(pool.map(_plane, raw))
     sizes = iter([len(plane) for plane in packed_planes])
     told = {name: {**about, "sizes": [next(sizes) for _ in planes]} for name, (about, planes) in columns.items()}
     return told, b"".join(packed_planes)

@@ -7,10 +7,12 @@ from typing import Any, Final
 
 import numpy
 import polars
+from numpy.typing import NDArray
 from polars import col
 
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels, operations
+from tessera.profiling.analyses.durations import KEYS
 from tessera.profiling.trace.table import Trace
 from tessera.viewer.pages.scope import Parameters, narrowed, seen
 from tessera.viewer.pages.tables import plain
@@ -20,6 +22,8 @@ MOST_ROWS: Final = 20
 """Rows, the first ones, of which a report in one file tells this."""
 BINS: Final = 24
 MOST_CALLS: Final = 400
+Durations = NDArray[numpy.float64]
+"""In microseconds."""
 _FACTS: Final = ("shapes", "fused", "rewrites", "region", "stack", "traffic", "plan_id", "step_id")
 
 
@@ -46,30 +50,32 @@ def first_kernels(run: Run) -> list[dict[str, Any]]:
 
 
 def _told(trace: Trace, rows: list[int]) -> list[dict[str, Any]]:
-    keys = list(operations.KEYS)
     found = (
         operations.works(trace)
         .with_row_index("row")
         .filter(col("row").is_in(rows) & (col("row") < operations.MOST_ROWS))
     )
-    own = found.select("row", *keys).lazy()
-    facts = {name: col(name).alias(f"of {name}") for name in _FACTS}
-    named = kernels.kernels(trace).select("start_ns", "dur_ns", *facts.values(), **operations.KEYS)
-    of_rows = named.join(own, on=keys, nulls_equal=True)
-    calls = of_rows.select("row", "start_ns", taken=col("dur_ns") / 1e3).collect(engine="streaming")
-    firsts = of_rows.group_by("row").agg(col(f"of {name}").drop_nulls().first().alias(name) for name in _FACTS)
-    known = {row["row"]: row for row in firsts.collect(engine="streaming").iter_rows(named=True)}
+    own = found.select("row", *KEYS).with_columns(col(polars.String).cast(polars.Categorical())).lazy()
+    facts = {f"of {name}": col(name) for name in _FACTS}
+    timed = kernels.kernels(trace).with_columns(kernel=kernels.NAME).with_columns(**facts)
+    of_rows = timed.join(own, on=KEYS, nulls_equal=True).group_by("row")
+    firsts = [col(name).drop_nulls().first() for name in facts]
+    calls = of_rows.agg("start_ns", *firsts, taken=col("dur_ns") / 1e3).collect(engine="streaming")
+    places = {row: place for place, row in enumerate(calls["row"])}
+    known = calls.drop("row", "start_ns", "taken").rows()
     told: list[dict[str, Any]] = []
     for key in found.iter_rows(named=True):
-        its = calls.filter(col("row") == key["row"]).drop("row").sort("start_ns")
-        if its.is_empty():  # sums alone were kept
+        place = places.get(key["row"])
+        if place is None:  # sums alone were kept
             told.append({"bins": [], "calls": [], "facts": {}, "tune": None})
             continue
-        about = dict(zip(_FACTS, plain([known[key["row"]][name] for name in _FACTS]), strict=True))
+        starts, taken = (calls[name][place].to_numpy() for name in ("start_ns", "taken"))
+        order = numpy.argsort(starts, kind="stable")
+        about = dict(zip(_FACTS, plain(known[place]), strict=True))
         told.append(
             {
-                "bins": _bins(its["taken"]),
-                "calls": _over_time(its),
+                "bins": _bins(taken),
+                "calls": _over_time(starts[order], taken[order]),
                 "facts": {name: value for name, value in about.items() if value not in (None, "")},
                 "tune": _tuning(key, about),
             }
@@ -77,20 +83,19 @@ def _told(trace: Trace, rows: list[int]) -> list[dict[str, Any]]:
     return told
 
 
-def _bins(taken: polars.Series) -> list[tuple[float, float, int]]:
+def _bins(taken: Durations) -> list[tuple[float, float, int]]:
     """Bins of equal ratio from the shortest to the longest."""
-    low, high = float(taken.min()), float(taken.max())  # type: ignore[arg-type]
+    low, high = float(taken.min()), float(taken.max())
     if low == high:
         return [(low, high, len(taken))]
-    counts, edges = numpy.histogram(taken.to_numpy(), numpy.geomspace(low, high * (1 + 1e-9), BINS + 1))
+    counts, edges = numpy.histogram(taken, numpy.geomspace(low, high * (1 + 1e-9), BINS + 1))
     return [(float(a), float(b), int(count)) for a, b, count in zip(edges, edges[1:], counts, strict=False)]
 
 
-def _over_time(calls: polars.DataFrame) -> list[list[float]]:
-    step = -(-len(calls) // MOST_CALLS)
-    groups = calls.group_by(polars.int_range(polars.len()) // step, maintain_order=True)
-    slowest = groups.agg(polars.all().sort_by("taken").last()) if step > 1 else calls
-    return [[at, taken] for at, taken in slowest.select("start_ns", "taken").iter_rows()]
+def _over_time(starts: NDArray[numpy.int64], taken: Durations) -> list[tuple[int, float]]:
+    step = -(-len(taken) // MOST_CALLS)
+    slowest = [begin + int(taken[begin : begin + step].argmax()) for begin in range(0, len(taken), step)]
+    return list(zip(starts[slowest].tolist(), taken[slowest].tolist(), strict=True))
 
 
 def _tuning(key: dict[str, Any], facts: dict[str, Any]) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -11,9 +10,11 @@ import polars
 from numpy.typing import NDArray
 from polars import col
 
+from tessera.profiling.analyses import kernels, sweep
 from tessera.profiling.trace.table import Trace
 
 Instants = NDArray[numpy.int64]
+Intervals = tuple[Instants, Instants]
 
 PARTS: Final = {
     "kernel": "kernels",
@@ -24,38 +25,9 @@ PARTS: Final = {
 """Kinds of events, and what their time is called where nothing of an earlier kind ran beside them. The rest is idle."""
 IDLE: Final = "idle"
 MOST_STEPS: Final = 500
+_OTHERS: Final = list(PARTS)[1:]
 _STEP: Final = r"^step \d+$"
 """As `Session.step` calls its marks."""
-
-
-class Sweep:
-    """How much time before each of some instants is covered by intervals, which come by start, piece by piece."""
-
-    def __init__(self, instants: Instants) -> None:
-        self.instants = numpy.unique(instants)
-        self._covered = numpy.zeros(len(self.instants), numpy.int64)
-        self._reach = -(1 << 62)
-        self._last = self._reach
-        self.is_ordered = True
-
-    def take(self, starts: Instants, ends: Instants) -> None:
-        """Further intervals. Where these do not come by start, `is_ordered` is False, and the rest is worth nothing."""
-        if not len(starts):
-            return
-        self.is_ordered &= bool(starts[0] >= self._last) and bool((starts[1:] >= starts[:-1]).all())
-        reach = numpy.maximum.accumulate(numpy.concatenate([[self._reach], ends]))
-        begins = numpy.maximum(starts, reach[:-1])
-        lengths = numpy.maximum(ends, reach[:-1]) - begins
-        before = numpy.concatenate([[0], numpy.cumsum(lengths)])
-        place = numpy.searchsorted(begins, self.instants, "right")
-        inside = numpy.clip(self.instants - begins[place - 1], 0, lengths[place - 1])
-        self._covered += numpy.where(place > 0, before[place - 1] + inside, 0)
-        self._reach, self._last = int(reach[-1]), int(starts[-1])
-
-    def until(self, instants: Instants) -> Instants:
-        """The time covered before these of the instants."""
-        found: Instants = self._covered[numpy.searchsorted(self.instants, instants)]
-        return found
 
 
 def overview(trace: Trace, seen: tuple[int, int] | None = None) -> dict[str, Any]:
@@ -65,17 +37,19 @@ def overview(trace: Trace, seen: tuple[int, int] | None = None) -> dict[str, Any
     """
     end = col("start_ns") + col("dur_ns").fill_null(0).clip(0)
     read = trace.events.select("kind", "start_ns", "thread_id", "kernel_name", col("rank").fill_null(0), end_ns=end)
-    of_parts = read.filter(col("kind").is_in(list(PARTS)))
-    spans = (
-        of_parts.group_by("rank", "kind")
-        .agg(polars.len(), first=col("start_ns").min(), last=col("end_ns").max())
-        .collect(engine="streaming")
-    )
-    marked = read.filter(col("kind").is_in(["region", "mark"])).rename({"kernel_name": "name"}).collect()
+    kinds = read.filter(col("kind").is_in(list(PARTS)))
+    spans = kinds.select(
+        first=col("start_ns").min(),
+        last=col("end_ns").max(),
+        ranks=col("rank").unique().implode(),
+        kernels=(col("kind") == "kernel").sum(),
+    ).collect(engine="streaming")
+    others = read.filter(col("kind").is_in([*_OTHERS, "region", "mark"])).collect(engine="streaming")
+    marked = others.filter(col("kind").is_in(["region", "mark"])).rename({"kernel_name": "name"})
     edges = marked.select(first=col("start_ns").min(), last=col("end_ns").max())
     everything = _window(polars.concat([spans.select("first", "last"), edges]), trace.metadata)
     window = seen or everything
-    numbers = sorted({*spans["rank"], *marked["rank"]})
+    numbers = sorted({*spans["ranks"].item(), *marked["rank"]})
     source, found, of_steps = None, marked.select("name", "start_ns", "end_ns").clear(), None
     for rank in numbers:
         if found.is_empty():
@@ -83,15 +57,14 @@ def overview(trace: Trace, seen: tuple[int, int] | None = None) -> dict[str, Any
             source, found = _steps(marked.filter(col("rank") == rank), everything)
     found = found.filter((col("start_ns") < window[1]) & (col("end_ns") > window[0]))
     starts, ends = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
-    edges_of = {rank: numpy.array(window) for rank in numbers}
-    if of_steps is not None:
-        edges_of[of_steps] = numpy.concatenate([numpy.array(window), starts, ends])
-    sweeps = _swept(of_parts, edges_of)
+    unions = {rank: _unions(others.filter(col("rank") == rank)) for rank in numbers}
+    asked = {rank: numpy.concatenate([window, starts, ends, *map(numpy.concatenate, unions[rank])]) for rank in numbers}
+    busy = sweep.busy_times(kernels.kernels(trace), asked)
     first, last = numpy.array(window[:1]), numpy.array(window[1:])
-    ranks = [{"rank": rank, "parts": _parts(sweeps[rank], first, last)[0]} for rank in numbers]
+    ranks = [{"rank": rank, "parts": _parts(busy[rank], unions[rank], first, last)[0]} for rank in numbers]
     steps = []
     if len(found) and of_steps is not None:
-        parts = _parts(sweeps[of_steps], starts, ends)
+        parts = _parts(busy[of_steps], unions[of_steps], starts, ends)
         steps = [{**step, "parts": each} for step, each in zip(found.to_dicts(), parts, strict=True)]
     return {
         "window": list(window),
@@ -100,7 +73,7 @@ def overview(trace: Trace, seen: tuple[int, int] | None = None) -> dict[str, Any
         "steps": steps[:MOST_STEPS],
         "steps_total": len(steps),
         "steps_from": source,
-        "kernels": int(spans.filter(col("kind") == "kernel")["len"].sum()),
+        "kernels": int(spans["kernels"].item()),
     }
 
 
@@ -114,33 +87,39 @@ def _window(edges: polars.DataFrame, metadata: Mapping[str, Any]) -> tuple[int, 
     return first, max(last, duration, first + 1)
 
 
-def _swept(events: polars.LazyFrame, instants: Mapping[int, Instants]) -> dict[int, list[Sweep]]:
-    """By rank what is covered before its instants by the first kind, by the first two, and so on. The events are read
-    as a stream, as there may be millions; once more by start where they did not come so.
+def _unions(others: polars.DataFrame) -> list[Intervals]:
+    """What slices of a rank that are no kernels cover: those of the first kind, of the first two, and so on, each as
+    starts and ends of intervals that are disjoint, by start.
     """
-    for ordered in (events, events.sort("start_ns")):
-        sweeps = {rank: [Sweep(own) for _ in PARTS] for rank, own in instants.items()}
-        ordered.select("rank", "kind", "start_ns", "end_ns").sink_batches(functools.partial(_take, sweeps))
-        if all(sweep.is_ordered for own in sweeps.values() for sweep in own):
-            break
-    return sweeps
+    found = []
+    for place in range(len(_OTHERS)):
+        own = others.filter(col("kind").is_in(_OTHERS[: place + 1])).sort("start_ns")
+        starts, reach = own["start_ns"].to_numpy(), numpy.maximum.accumulate(own["end_ns"].to_numpy())
+        opens = numpy.flatnonzero(numpy.append(True, starts[1:] > reach[:-1])[: len(starts)])
+        found.append((starts[opens], reach[numpy.append(opens[1:], len(starts))[: len(opens)] - 1]))
+    return found
 
 
-def _take(sweeps: Mapping[int, list[Sweep]], batch: polars.DataFrame) -> None:
-    for rank, own in sweeps.items():
-        of_rank = batch.filter(col("rank") == rank) if len(sweeps) > 1 else batch
-        for place, sweep in enumerate(own):
-            kinds = list(PARTS)[: place + 1]
-            covering = of_rank.filter(col("kind").is_in(kinds))
-            sweep.take(covering["start_ns"].to_numpy(), covering["end_ns"].to_numpy())
-
-
-def _parts(sweeps: list[Sweep], starts: Instants, ends: Instants) -> list[list[float]]:
+def _parts(busy: sweep.BusyTime, unions: list[Intervals], starts: Instants, ends: Instants) -> list[list[float]]:
     """Of each interval the milliseconds of each part, idle last."""
-    within = numpy.stack([each.until(ends) - each.until(starts) for each in sweeps])
+    beside = [_beside(busy, union, ends) - _beside(busy, union, starts) for union in unions]
+    within = numpy.stack([numpy.zeros_like(starts), *beside]) + busy.until(ends) - busy.until(starts)
     own = numpy.diff(numpy.concatenate([numpy.zeros_like(within[:1]), within, [ends - starts]]), axis=0)
     parts: list[list[float]] = (own.T / 1e6).tolist()
     return parts
+
+
+def _beside(busy: sweep.BusyTime, union: Intervals, instants: Instants) -> Instants:
+    """The time before instants that intervals cover and no kernel does."""
+    starts, ends = union
+    before = numpy.append(0, numpy.cumsum(ends - starts - (busy.until(ends) - busy.until(starts))))
+    place = numpy.searchsorted(starts, instants, "right")
+    covered = before[place]
+    inside = numpy.flatnonzero(place > 0)
+    inside = inside[instants[inside] < ends[place[inside] - 1]]  # the last interval that began goes on
+    at, to = instants[inside], ends[place[inside] - 1]
+    covered[inside] -= to - at - (busy.until(to) - busy.until(at))
+    return covered
 
 
 def _steps(events: polars.DataFrame, window: tuple[int, int]) -> tuple[str | None, polars.DataFrame]:

@@ -18,10 +18,10 @@ from tessera.viewer.pages.tables import table_json
 from tessera.viewer.runs import Run
 
 _KEYS: Final = {
-    "name": kernels.NAME.cast(polars.String),
+    "name": kernels.NAME,
     "flops": col("flops"),
     "bytes": col("bytes"),
-    "dtype": col("dtype").cast(polars.String).fill_null(""),
+    "dtype": col("dtype").fill_null(polars.lit("", polars.Categorical())),
     "workers": col("workers").fill_null(1),
 }
 
@@ -89,7 +89,9 @@ def _spreads(trace: Trace) -> dict[tuple[Any, ...], tuple[float, float]]:
     """The 10th and 90th percentile of the durations of each kernel and work, in microseconds, as exact as the bins of
     `durations`.
     """
-    found = durations.histograms(_known(trace).select("dur_ns", **_KEYS), list(_KEYS))
+    known = durations.kernel_bins(trace).filter((col("flops") > 0) & (col("bytes") > 0)).rename({"kernel": "name"})
+    known = known.with_columns(col("dtype").fill_null(""), col("workers").fill_null(1))
+    found = durations.histograms_of(known, list(_KEYS))
     return {key: (each.quantile_ns(0.1) / 1e3, each.quantile_ns(0.9) / 1e3) for key, each in found.items()}
 
 
@@ -109,6 +111,7 @@ def _moved(trace: Trace) -> dict[tuple[Any, ...], dict[str, float]]:
         )
         .filter(polars.any_horizontal(col("traffic", "counted").is_not_null()))
         .collect(engine="streaming")
+        .with_columns(col("name", "dtype").cast(polars.String))
     )
     moved = {}
     for *key, traffic, counted in found.iter_rows():

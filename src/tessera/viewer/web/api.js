@@ -50,8 +50,8 @@ async function patient(key) {
     if (response.status !== 503) return response;
     const { error } = await response.json();
     waiting.tell(error.progress);
-    const seconds = Number(response.headers.get('Retry-After')) || 1;
-    await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
+    const seconds = Number(response.headers.get('Retry-After'));
+    if (seconds) await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
   }
 }
 

@@ -43,14 +43,16 @@ async function inflated(packed, count) {
   return made;
 }
 
-function joined(planes, count, column) {
-  if (column.width === 1) return planes[0];
-  const made = column.escapes.length ? new Float64Array(count) : new Uint32Array(count);
+function joined(planes, count, { width, escapes }) {
+  if (width === 1) return planes[0];
+  const whole = new Uint32Array(count);
   planes.forEach((plane, place) => {
-    const factor = 256 ** place;
-    for (let row = 0; row < count; row += 1) made[row] += plane[row] * factor;
+    const shift = 8 * place;
+    for (let row = 0; row < count; row += 1) whole[row] |= plane[row] << shift;
   });
-  for (const [row, value] of column.escapes) made[row] = value;
+  if (!escapes.length) return whole;
+  const made = Float64Array.from(whole);
+  for (const [row, value] of escapes) made[row] = value;
   return made;
 }
 

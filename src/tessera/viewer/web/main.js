@@ -47,7 +47,7 @@ async function show() {
   emptied(found);
   emptied(app).append(header(about, run, other, now, page), tabs(page, about), banner, main);
   main.dataset.page = page;
-  main.dataset.ready = '';
+  main.dataset.ready = main.dataset.shown = '';
   const reading = note('reading\u2026');
   emptied(main).append(reading);
   onWaiting((progress) => {
@@ -56,9 +56,14 @@ async function show() {
   try {
     if (about.error) throw { code: 'E_PROFILE', message: about.error, hints: about.hints };
     const box = element('div', {});
-    await PAGES[page][1](box, { run, other, runs: shownNow.runs });
+    const shown = () => { // which a page may call before all of it is there
+      if (shownNow.key !== key || main.dataset.shown === page) return;
+      emptied(main).append(...(isFile() && windowOf(now) && OF_ALL_TIME.includes(page) ? [note('this page is of the whole run: a report in one file computes nothing anew')] : []), box);
+      main.dataset.shown = page;
+    };
+    await PAGES[page][1](box, { run, other, runs: shownNow.runs, shown });
     if (shownNow.key !== key) return;
-    emptied(main).append(...(isFile() && windowOf(now) && OF_ALL_TIME.includes(page) ? [note('this page is of the whole run: a report in one file computes nothing anew')] : []), box);
+    shown();
     if (page === 'timeline' && window.tessera.timeline) window.tessera.timeline.draw();
     if (now.q) await applied(now.q, tellFound);
   } catch (error) {

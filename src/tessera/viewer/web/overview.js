@@ -2,7 +2,7 @@
 
 import { ask, within } from './api.js';
 import { PARTS, token } from './colors.js';
-import { element, note } from './dom.js';
+import { element, emptied, failure, note } from './dom.js';
 import { number, real, shown, time } from './format.js';
 import { escaped } from './search.js';
 import { link, state, windowOf } from './state.js';
@@ -12,7 +12,7 @@ const MOST_KERNELS = 5;
 const MOST_ADVICE = 3;
 const OFTEN_NS = 60e9;
 
-export async function overviewPage(box, { run }) {
+export async function overviewPage(box, { run, shown: show }) {
   const scope = within(run, windowOf(state()));
   const [whole, meta] = await Promise.all([ask('overview', scope), ask('meta', { run })]);
   box.replaceChildren();
@@ -22,13 +22,35 @@ export async function overviewPage(box, { run }) {
   if (meta.metadata.part !== undefined) box.append(spilledNote(whole));
   if (whole.ranks.length) box.append(element('h2', {}, 'Where the time went'), legendOf(whole.parts), ...whole.ranks.map((rank) => rankBar(rank, whole)));
   if (whole.steps.length) box.append(...stepsOf(whole));
-  if (whole.kernels || sums) {
-    const [kernels, advice] = await Promise.all([ask('kernels', scope), ask('advise', scope)]);
-    const top = { ...kernels, rows: kernels.rows.slice(0, MOST_KERNELS), notes: [], missing: {} };
-    box.append(element('h2', {}, 'Kernels that take most time'), tableOf(top, { filter: false }), element('p', {}, element('a', { href: link({ page: 'kernels' }) }, 'all kernels')));
-    box.append(element('h2', {}, 'Advice'), tableOf({ ...advice, rows: advice.rows.slice(0, MOST_ADVICE) }, { filter: false }), ...evidenceOf(advice, kernels));
+  const below = element('div', {});
+  box.append(below, element('h2', {}, 'This run'), factsOf(meta), ...missingOf(meta));
+  if (whole.kernels || sums) await fillKernels(below, scope, show);
+}
+
+/** What takes longer to compute than where the time went: the page is shown meanwhile. */
+async function fillKernels(below, scope, show) {
+  const [top, advised] = [element('div', {}), element('div', {})];
+  below.append(element('h2', {}, 'Kernels that take most time'), top, element('h2', {}, 'Advice'), advised);
+  for (const each of [top, advised]) each.append(note('reading\u2026'));
+  show();
+  const kernels = await answerIn(top, 'kernels', scope);
+  if (kernels) {
+    const few = { ...kernels, rows: kernels.rows.slice(0, MOST_KERNELS), notes: [], missing: {} };
+    emptied(top).append(tableOf(few, { filter: false }), element('p', {}, element('a', { href: link({ page: 'kernels' }) }, 'all kernels')));
   }
-  box.append(element('h2', {}, 'This run'), factsOf(meta), ...missingOf(meta));
+  const advice = await answerIn(advised, 'advise', scope);
+  if (advice) emptied(advised).append(tableOf({ ...advice, rows: advice.rows.slice(0, MOST_ADVICE) }, { filter: false }), ...evidenceOf(advice, kernels || { rows: [] }));
+}
+
+/** The answer to a question; null where there is none, and the box then says why. */
+async function answerIn(box, question, scope) {
+  try {
+    return await ask(question, scope);
+  } catch (error) {
+    if (error instanceof Error) throw error;
+    emptied(box).append(failure(error));
+    return null;
+  }
 }
 
 /** Links from the advice to the rows that it is about. */

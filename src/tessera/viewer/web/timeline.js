@@ -18,9 +18,7 @@ const KEYS = 'Ctrl + wheel or w, s: zoom; drag or a, d: move; shift + drag: meas
 
 export async function timelinePage(box, context) {
   const runs = [context.run, ...(context.other !== null ? [context.other] : [])];
-  const parts = [];
-  for (const run of runs) parts.push(await partOf(run));
-  const [{ series }, { metadata }] = await Promise.all([ask('series', { run: context.run }), ask('meta', { run: context.run })]);
+  const [parts, { series }, { metadata }] = await Promise.all([Promise.all(runs.map(partOf)), ask('series', { run: context.run }), ask('meta', { run: context.run })]);
   await new Timeline(box, parts, series, context).start();
   if (metadata.no_kernels) box.prepend(note(`no kernel is drawn: ${metadata.no_kernels}`));
 }

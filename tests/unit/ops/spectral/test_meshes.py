@@ -71,6 +71,27 @@ def test_a_long_signal_is_transformed_by_rows_and_columns(points: int) -> None:
             torch.testing.assert_close(made.full().torch(), wanted, rtol=1e-12, atol=1e-11)
 
 
+def test_a_long_filter_leaves_out_two_of_six_exchanges() -> None:
+    mesh = on(4)
+    signal, response = (numbers((LONG,), dtype) for dtype in (torch.complex128, torch.float64))
+    x = dist.distribute(signal, ROWS, mesh)
+    spectrum = torch.fft.fft(signal)
+    for kept, exchanges in ((None, 4), (ROWS, 5)):  # the response takes one where its points lie otherwise
+        k = dist.distribute(response, kept, mesh)
+        made = op.ifft(op.fft(x) * k)
+        assert moves(made) == ["AllToAll[x]"] * exchanges
+        assert str(made.layout) == "x"
+        with by_references():
+            torch.testing.assert_close(made.full().torch(), torch.fft.ifft(spectrum * response), rtol=1e-12, atol=1e-11)
+    # What reads points in their order has them so, and what transforms them has no need of it.
+    z = op.fft(x)
+    both = op.sum(op.abs(z)) + op.sum(op.abs(op.fft(z * z)))
+    assert moves(both) == ["AllToAll[x]"] * 5 + ["AllReduce[x]"]
+    with by_references():
+        wanted = spectrum.abs().sum() + torch.fft.fft(spectrum * spectrum).abs().sum()
+        torch.testing.assert_close(both.full().torch(), wanted, rtol=1e-12, atol=0)
+
+
 def test_signals_that_may_be_split_otherwise_are_exchanged_once() -> None:
     x = dist.distribute(numbers((6, LONG), torch.complex128), COLUMNS, on(4))
     made = op.fft(x)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from tessera.errors import ProfileError
-from tessera.profiling.export.chrome_lines import COUNTERS, FACTS
+from tessera.profiling.export.chrome_facts import COUNTERS, FACTS
 from tessera.profiling.export.formats import chrome
 from tessera.profiling.readers import json_events, spool
 from tessera.profiling.readers.json_events import EventFile

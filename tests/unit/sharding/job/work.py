@@ -23,6 +23,7 @@ from examples import train_mesh
 from tessera import Tensor, dist, grad, op, settings, stream
 from tessera.errors import TesseraError
 from tessera.lazy.evaluation import evaluate
+from tessera.ops.spectral.spelling import LONG
 from tessera.sharding.exchange import emulated
 from tessera.sharding.exchange.communication import CommunicationOptions, using
 from tessera.sharding.exchange.communicator import REDUCTIONS, Reduction
@@ -34,10 +35,12 @@ from tessera.sharding.transport import gloo
 from tests.mesh.checking import agree
 from tests.mesh.drawing import NAMES, drawn
 from tests.mesh.mixtures import fault_of as mixture_fault
+from tests.mesh.mixtures import pinned_fault_of as pinned_mixture_fault
 from tests.mesh.pipelined import fault_of
 from tests.mesh.references import by_references
 from tests.mesh.regions import faults as region_faults
 from tests.mesh.spectra import faults as spectral_faults
+from tests.mesh.spectra import long_faults
 from tests.unit.sharding.job import sequences
 from tests.unit.sharding.job.telling import tell
 
@@ -493,7 +496,10 @@ def mesh_experts() -> None:
     assert mesh.state == "running"
     with by_references():
         found = [fault for capacity in (None, 0.5) if (fault := mixture_fault(mesh, ("ep",), capacity))]
+        pins = [mesh["ep", n * mesh.shape["ep"] // 4] for n in range(4)]
+        found += [fault for fault in [pinned_mixture_fault(mesh, pins, ("ep",), 0.5)] if fault]
         found += spectral_faults(mesh, (6, 5, 7), (("ep",), (), ()), None)
+        found += long_faults(mesh, "ep", LONG)
     tell(faults=found)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from tessera import Tensor, dist, grad, op
+from tessera import Tensor, dist, grad, graph, op
 from tessera.errors import ArgumentError
 from tessera.sharding.chunk_choice import ROUNDS, ChunkTrials, modelled
 from tessera.sharding.exchange import communication
@@ -192,13 +192,23 @@ def test_the_model_says_what_binds_and_in_how_many_pieces() -> None:
     assert times[8].exposed == pytest.approx(times[8].communication / 8, rel=1e-6)
     assert times[1].seconds == pytest.approx(times[1].compute + times[1].communication)
     assert {each.bound for each in times.values()} == {"compute"}
-    assert modelled(program, limits, host) == min(times, key=lambda count: times[count].seconds) == 8
+    assert modelled(program, limits, host.topology) == min(times, key=lambda count: times[count].seconds) == 8
     # Between devices that compute faster than their links carry, joining pieces costs more than is hidden.
     program = program_of(wide(rack, 32768).structure)
     whole = predicted(program, limits, 1, rates_of("gb200-nvl72"))
     assert whole.bound == "communication"
     assert "bound by communication" in str(whole)
-    assert modelled(program, limits, rack) == 1
+    assert modelled(program, limits, rack.topology) == 1
+    (told,) = graph.explain(wide(rack, 32768)).meshes
+    assert told.predicted == whole
+    assert "; bound by communication (rates of gb200-nvl72)" in str(told)
+    # Of what was run, by the topology of the mesh on which it ran.
+    here = dist.Mesh(["tp"], shape=(2,), topology="dgx-a100", backend="emulated")
+    (ran,) = graph.explain(
+        lambda: op.matmul(dist.tensor((4, 8), COLUMNS, here), dist.tensor((8, 4), ROWS, here))
+    ).meshes
+    assert ran.topology == "dgx-a100"
+    assert ran.predicted.communication > 0
 
 
 def test_calls_try_pieces_in_turn_and_settle(mesh: dist.Mesh) -> None:

@@ -83,6 +83,9 @@ def test_gradients_are_summed_over_devices_once_a_step(name: str, over: tuple[st
         assert [each.layout for each in gradients] == [each.layout for each in weights]
         sums = [move for move in moves if move[0] in ("AllReduce", "ReduceScatter") and move[1]]
         assert sums == [(kind, (width, width))] * 2
+        # A table without GATHER has programs bring weights together, of each microbatch; else it is once a step.
+        gathers = moves.count(("AllGather", (width, width)))
+        assert gathers >= 3 * microbatches if over and name.startswith("a table") else gathers == 2 * len(over)
     assert torch.equal(torch.stack(found[2]), torch.stack(found[4]))
 
 

@@ -204,3 +204,11 @@ def test_a_table_prints_a_line_for_each_rank() -> None:
         "rank 0: F0.0  F1.0  BW0.0 BW1.0\n"
         "rank 1: F0.1  BW0.1 F1.1  BW1.1"
     )
+
+
+def test_weights_that_are_gathered_late_are_an_error() -> None:
+    moved = with_transfers(schedule("1f1b", 2, 2), gather=True)
+    (gather, *others), rest = moved.ranks[0], moved.ranks[1:]
+    assert str(gather) == "GATHER.0"
+    with pytest.raises(PipelineError, match=r"order: rank 0: GATHER\.0 comes after F of its stage"):
+        verify(replace(moved, ranks=((*others, gather), *rest)))

@@ -26,7 +26,8 @@ import numpy
 import polars
 from numpy.typing import NDArray
 
-from tessera.profiling.export.chrome_lines import COUNTERS, FACTS, OPENING, SLICES, arrows, lines
+from tessera.profiling.export.chrome_facts import COUNTERS, FACTS, OPENING, SLICES
+from tessera.profiling.export.chrome_lines import arrows, lines
 from tessera.profiling.export.contract import Format
 from tessera.profiling.export.output import exported
 from tessera.profiling.trace import nesting

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import polars
 
-from tessera.profiling.export.chrome_lines import COUNTERS, FACTS, SLICES
+from tessera.profiling.export.chrome_facts import COUNTERS, FACTS, SLICES
 from tessera.profiling.export.formats.otlp.delivery import Batch
 from tessera.profiling.trace.grouping import by_lane, numbered
 from tessera.profiling.trace.table import Trace
