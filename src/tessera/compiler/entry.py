@@ -20,7 +20,17 @@ from tessera.system import forks
 from tessera.system.notebooks import ShownText
 from tessera.tuning.interfaces import TuningBackend
 
-__all__ = ["autotune", "evaluate", "evaluate_together", "inspect", "issue", "issue_into", "plan_over", "prepared"]
+__all__ = [
+    "autotune",
+    "evaluate",
+    "evaluate_together",
+    "inspect",
+    "issue",
+    "issue_into",
+    "plan_over",
+    "prepared",
+    "tune",
+]
 
 N = TypeVar("N", bound=Node)
 
@@ -72,6 +82,16 @@ def plan_over(structure: Structure, targets: Mapping[int, tuple[int, Structure]]
     from tessera.compiler import pipeline
 
     return pipeline.plan_over(structure, targets)
+
+
+def tune(structure: Structure, budget_s: float | None = None) -> None:
+    """Measures the kernels of a structure's plan that were not measured yet: within so many seconds, the heaviest
+    first, or each within TESSERA_TUNE_BUDGET. A kernel of which no candidate runs is a TuningWarning.
+    """
+    _load()
+    from tessera.compiler.tune import tuning
+
+    tuning.tune(structure, budget_s)
 
 
 def issue(nodes: Sequence[Node], stream: object) -> None:

@@ -71,7 +71,7 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten.bitwise_not.default, [M], {}),
     (aten.bitwise_not.default, [MASK], {}),
     # order
-    (aten.sort.default, [X, 0, True], {}),
+    (aten.sort.stable, [X], {"stable": True, "dim": 0, "descending": True}),
     (aten.sort.stable, [M], {"stable": True, "dim": -1}),
     (aten.cumprod.default, [X, 1], {}),
     (aten.cumprod.default, [M.bool(), 0], {"dtype": torch.int64}),
@@ -149,6 +149,7 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten._adaptive_avg_pool2d.default, [IMAGE, [3, 4]], {}),
     (aten._adaptive_avg_pool3d.default, [VOLUME, [2, 3, 7]], {}),
     (aten._adaptive_avg_pool2d_backward.default, [drawn(2, 3, 3, 4), IMAGE], {}),
+    (aten._adaptive_avg_pool3d_backward.default, [drawn(3, 2, 3, 7), VOLUME[0]], {}),
     (max_pool_backward[3], [drawn(2, 3, 3, 4, 4), VOLUME, [2, 3, 3], [2, 2, 2], [1, 1, 1], [1, 1, 1], True], {}),
     (max_pool_backward[2], [drawn(2, 3, 4, 3), IMAGE, [2, 2], [2, 2], [0, 0], [1, 1], True], {}),
     # products and distances
@@ -166,6 +167,7 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
         for p in (1.0, 1.5, 2.0, 3.0, math.inf)
     ),
     (aten._pdist_forward.default, [drawn(5, 4), 2.0], {}),
+    (aten._pdist_backward.default, [drawn(10), drawn(5, 4), math.inf, torch.pdist(drawn(5, 4), math.inf)], {}),
     (aten._pdist_backward.default, [drawn(10), drawn(5, 4), 3.0, torch.pdist(drawn(5, 4), 3.0)], {}),
     (aten.arange.start_step, [False, True, True], {"dtype": torch.int64}),
 ]
@@ -197,5 +199,7 @@ def test_what_a_row_lacks_is_said() -> None:
     whole_numbers = Wanted(((3, 4),), (torch.int64,), frozenset([0]))
     with pytest.raises(Unsupported, match="by 0"):
         MAPPING[aten.floor_divide.default](whole_numbers, [op.tensor(M), 0], {})
+    with pytest.raises(Unsupported, match="nothing is left to pad with"):
+        MAPPING[aten.replication_pad1d.default](whole_numbers, [op.tensor(ROW), [-11, 2]], {})
     with pytest.raises(Unsupported, match="products"):
         MAPPING[aten.scatter_reduce.two](whole_numbers, [op.tensor(M), 0, op.tensor(I), op.tensor(N), "prod"], {})

@@ -246,6 +246,5 @@ def test_layers_of_bytes_share_kernels_as_those_of_fp32_do(cache_dir: Path, monk
 
     wide = count(lambda x: op.matmul(x, op.transpose(marked, (1, 0))))
     assert wide < len(BATCHES)
-    # One more quantizes rows. With vectors of 32 bytes a second one more was counted, of which the cause is not known.
-    more = 1 if detect().vector_bits >= 512 else 2
-    assert count(lambda x: op.int8_linear(x, bytes_, scale)) <= wide + more
+    # Two more quantize one row and several, and one of fp32's is not needed.
+    assert count(lambda x: op.int8_linear(x, bytes_, scale)) <= wide + 1

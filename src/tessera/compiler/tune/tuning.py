@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +25,7 @@ from tessera.compiler.tune.objections import objection
 from tessera.compiler.tune.problems import identity_of, is_tuned, tuning_problem
 from tessera.compiler.tune.tuner import autotune
 from tessera.dtypes import SUPPORTED, DType, dtype_of, fp32, tf32
-from tessera.errors import ArgumentError, DeviceError, UnsupportedTargetError
+from tessera.errors import ArgumentError, DeviceError, TuneFailedError, TuneSpaceEmptyError, UnsupportedTargetError
 from tessera.lazy import node as nodes
 from tessera.lazy.devices import device_named
 from tessera.lazy.leaves.leaf import Placeholder
@@ -36,6 +38,8 @@ from tessera.scheduling.language.sources import ChosenSchedule
 from tessera.target import detect, detect_gpu, gpu
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.online.mode import looking
+from tessera.tuning.online.ticket import TuningWarning
+from tessera.tuning.options import options
 from tessera.tuning.store.entry import Entry
 
 
@@ -125,12 +129,33 @@ def looked_at(compiler: DeviceCompiler) -> Iterator[None]:
 def heaviest_problem(structure: Structure) -> TuningProblem | None:
     """The problem of the heaviest kernel of an expression on its device; None where it runs none."""
     compiler = compilers.compiler_of(structure.device)
-    with looked_at(compiler):
-        launches = launches_of(planning.program_of(structure), structure, compiler)
+    launches = _launches(structure, compiler)
     if not launches:
         return None
     call = _heaviest(launches)
     return tuning_problem(call, compiler)
+
+
+def _launches(structure: Structure, compiler: DeviceCompiler) -> list[Launch]:
+    with looked_at(compiler):
+        return launches_of(planning.program_of(structure), structure, compiler)
+
+
+def tune(structure: Structure, budget_s: float | None) -> None:
+    """As `entry.tune`."""
+    compiler = compilers.compiler_of(structure.device)
+    launches = sorted(_launches(structure, compiler), key=_work, reverse=True)
+    calls = [launch.call if launch.whole is None else launch.whole for launch in launches]
+    problems = [tuning_problem(call, compiler) for call in calls if is_tuned(compiler.subject(call))]
+    ends = None if budget_s is None else time.monotonic() + budget_s
+    for problem in {problem.identity: problem for problem in problems}.values():
+        left = None if ends is None else ends - time.monotonic()
+        if left is not None and left <= 0:
+            return
+        try:
+            autotune.solve(problem, options(budget_s=left))
+        except (TuneFailedError, TuneSpaceEmptyError) as error:
+            warnings.warn(f"{problem.identity} is not tuned: {error}", TuningWarning, stacklevel=2)
 
 
 def launches_of_operator(

@@ -20,13 +20,17 @@ Observer = Callable[[CompiledGraph], object]
 
 
 def backend(
-    module: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, object] | None = None
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, object] | None = None,
+    mode: str | None = None,
 ) -> Callable[..., Any]:
     """Compiles a graph of Dynamo's: the function that `torch.compile(..., backend="tessera")` calls.
 
-    Raises ArgumentError (E_ARGUMENT) for unknown options.
+    Raises ArgumentError (E_ARGUMENT) for unknown options and modes.
     """
-    return compiled(module, example_inputs, options_of(options))
+    return compiled(module, example_inputs, options_of(options, mode))
 
 
 def compiled(

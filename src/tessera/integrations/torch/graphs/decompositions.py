@@ -47,6 +47,16 @@ def _max_pool_backward(sides: int) -> Callable[..., torch.Tensor]:
     return apart
 
 
+def _stable_sort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """A sort that keeps the order of equal elements, where torch promises none."""
+    values, indices = aten.sort.stable(x, stable=True, dim=dim, descending=descending)
+    return values, indices
+
+
+def _made_stable(x: torch.Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+    return NotImplemented if stable else _stable_sort(x, dim, descending)
+
+
 LOSSES: dict[Any, Callable[..., Any]] = {
     aten.nll_loss_forward.default: losses.nll_loss_forward,
     aten.nll_loss2d_forward.default: losses.nll_loss_forward,
@@ -66,6 +76,7 @@ def decompositions(random: Random = "generator") -> dict[Any, Callable[..., Any]
     found[aten.max_pool2d_with_indices_backward.default] = _max_pool_backward(2)
     found[aten.max_pool3d_with_indices_backward.default] = _max_pool_backward(3)
     found.update(LOSSES)
+    found.update({aten.sort.default: _stable_sort, aten.sort.stable: _made_stable})
     for target, function in randomness.decompositions(random).items():
         if function is None:
             found.pop(target, None)

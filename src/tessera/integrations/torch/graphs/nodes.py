@@ -86,8 +86,12 @@ def used_results(node: fx.Node) -> frozenset[int]:
     return frozenset(place for place in taken if values[place] is not None)
 
 
-def wanted_of(node: fx.Node, size: Callable[[Size], int] = example, in_place: bool = False) -> Wanted:
-    """What a row may know of the results. Raises UnknownSize."""
+def wanted_of(
+    node: fx.Node, size: Callable[[Size], int] = example, in_place: bool = False, strides: bool = True
+) -> Wanted:
+    """What a row may know of the results, the `strides` of the first operand only where it asks: for each node, on the
+    path of binding. Raises UnknownSize.
+    """
     shapes, dtypes = [], []
     for value in values_of(node):
         if isinstance(value, torch.Tensor):
@@ -96,7 +100,8 @@ def wanted_of(node: fx.Node, size: Callable[[Size], int] = example, in_place: bo
         else:
             shapes.append(())
             dtypes.append(torch.int64)
-    return Wanted(tuple(shapes), tuple(dtypes), used_results(node), in_place, _strides(node, size))
+    lies = _strides(node, size) if strides else None
+    return Wanted(tuple(shapes), tuple(dtypes), used_results(node), in_place, lies)
 
 
 def _strides(node: fx.Node, size: Callable[[Size], int]) -> tuple[int, ...] | None:

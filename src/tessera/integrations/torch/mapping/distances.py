@@ -41,8 +41,8 @@ def _slopes(d: Tensor, p: float, distance: Tensor) -> Tensor:
         return op.mul(d, 0.0)
     if p == 1:
         return op.sign(d)
-    if math.isinf(p):
-        return op.where(op.eq(size, whole), op.sign(d), nothing)
+    if math.isinf(p):  # looked for again: the distance itself may have been rounded
+        return op.where(op.eq(size, op.max(size, -1, True)), op.sign(d), nothing)
     if p == 2:
         return op.where(op.eq(whole, 0), nothing, op.div(d, whole))
     slope = op.mul(op.sign(d), op.pow(op.div(size, whole), p - 1))

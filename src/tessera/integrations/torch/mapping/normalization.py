@@ -33,6 +33,8 @@ def layer_norm(
     rows = op.reshape(x, (*lead, width))
     scale, shift = (None if each is None else op.reshape(each, (width,)) for each in (weight, bias))
     result = op.reshape(op.layer_norm(rows, scale, shift, eps), x.shape)
+    if wanted.used == {0}:  # in inference: each operator costs time where shapes are new
+        return wanted.cast(result, None, None)
     mean, variance = _statistics(_wide(rows), -1, True)
     tail = (*lead, *(1,) * len(normalized))
     return wanted.cast(result, op.reshape(mean, tail), op.reshape(op.rsqrt(variance + eps), tail))
@@ -53,6 +55,8 @@ def group_norm(
 ) -> tuple[Tensor | None, ...]:
     rows = op.reshape(_wide(x), (count, groups, channels // groups * area))
     result = op.reshape(op.layer_norm(rows, None, None, eps), x.shape)
+    if wanted.used == {0}:
+        return wanted.cast(_affine(result, weight, bias), None, None)
     mean, variance = _statistics(rows, -1, False)
     return wanted.cast(_affine(result, weight, bias), mean, op.rsqrt(variance + eps))
 

@@ -40,15 +40,8 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     return op.topk(x, k, dim, largest, sorted)
 
 
-@maps(aten.sort.default)
-def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
-    return op.sort(x, dim, descending)
-
-
 @maps(aten.sort.stable)
-def sort_stable(
-    x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> tuple[Tensor, Tensor]:
+def sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
     return op.sort(x, dim, descending)
 
 

@@ -178,15 +178,22 @@ def _means(x: Tensor, axis: int, count: int) -> Tensor:
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     if extent % count == 0:
         return op.mean(op.reshape(x, (*before, count, extent // count, *after)), axis + 1)
-    starts = torch.arange(count) * extent // count
-    ends = -(-(torch.arange(count) + 1) * extent // count)
-    lengths = ends - starts
-    places = starts[:, None] + torch.arange(int(lengths.max()))
-    parts = op.take(x, op.tensor(places.clamp_max(extent - 1)), axis)
-    inner = (1,) * len(after)
-    inside = op.reshape(op.tensor(places < ends[:, None]), (*places.shape, *inner))
-    total = op.sum(op.where(inside, parts, op.zeros((), x.dtype)), axis + 1)
-    return op.div(total, op.reshape(op.tensor(lengths.to(x.dtype.torch)), (count, *inner)))
+    # In Python's numbers: while torch traces, the elements of its tensors are unknown.
+    starts = [place * extent // count for place in range(count)]
+    lengths = [-(-(place + 1) * extent // count) - start for place, start in enumerate(starts)]
+    longest = range(max(lengths))
+    places = op.tensor([[min(start + step, extent - 1) for step in longest] for start in starts])
+    inside = op.tensor([[step < length for step in longest] for length in lengths])
+    total = op.sum(
+        op.where(
+            op.reshape(inside, (count, len(longest), *(1,) * len(after))),
+            op.take(x, places, axis),
+            op.zeros((), x.dtype),
+        ),
+        axis + 1,
+    )
+    divisors = op.tensor([float(length) for length in lengths]).to(x.dtype)
+    return op.div(total, op.reshape(divisors, (count, *(1,) * len(after))))
 
 
 @maps(aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default)
@@ -199,10 +206,14 @@ def adaptive_avg_pool1d(x: Tensor, sizes: Sequence[int]) -> Tensor:
     return _adaptive(x, sizes)
 
 
-@maps(aten._adaptive_avg_pool2d_backward.default, aten._adaptive_avg_pool3d_backward.default)
-def adaptive_avg_pool_backward(g: Tensor, x: Tensor) -> Tensor:
-    sides = 2 if len(x.shape) < 5 else 3
-    return adjoint(lambda image: _adaptive(image, g.shape[len(g.shape) - sides :]), x.shape, g)
+@maps(aten._adaptive_avg_pool2d_backward.default)
+def adaptive_avg_pool2d_backward(g: Tensor, x: Tensor) -> Tensor:
+    return adjoint(lambda image: _adaptive(image, g.shape[-2:]), x.shape, g)
+
+
+@maps(aten._adaptive_avg_pool3d_backward.default)
+def adaptive_avg_pool3d_backward(g: Tensor, x: Tensor) -> Tensor:
+    return adjoint(lambda volume: _adaptive(volume, g.shape[-3:]), x.shape, g)
 
 
 # -- gradients --------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 
@@ -155,7 +156,7 @@ def _numbers(size: Sequence[int], stride: Sequence[int], offset: int, extent: in
     return numbers
 
 
-@maps(aten.as_strided.default)
+@maps(aten.as_strided.default, strides=True)
 def as_strided(
     x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None, *, wanted: Wanted
 ) -> Tensor:
@@ -168,7 +169,7 @@ def as_strided(
     return op.transpose(apart, [order.index(dim) for dim in range(len(order))]) if size else apart
 
 
-@maps(aten.as_strided_scatter.default)
+@maps(aten.as_strided_scatter.default, strides=True)
 def as_strided_scatter(
     x: Tensor,
     source: Tensor,
@@ -204,16 +205,28 @@ def constant_pad_nd(x: Tensor, widths: Sequence[int], value: float = 0) -> Tenso
     return op.pad(x, list(widths), value=bool(value) if x.dtype.kind == "bool" else value)
 
 
+def _padded(x: Tensor, widths: Sequence[int], mode: Literal["reflect", "replicate"]) -> Tensor:
+    """x with more of itself around it. Where nothing is left of what negative widths cut off, or less than is
+    reflected, torch repeats what they have cut off.
+    """
+    for place in range(len(widths) // 2):
+        before, after = widths[2 * place : 2 * place + 2]
+        left = x.shape[-1 - place] + min(before, 0) + min(after, 0)
+        if left <= (max(before, after, 0) if mode == "reflect" else 0):
+            raise Unsupported("a tensor of which nothing is left to pad with")
+    return op.pad(x, list(widths), mode=mode)
+
+
 @maps(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
 def reflection_pad(x: Tensor, widths: Sequence[int]) -> Tensor:
-    return op.pad(x, list(widths), mode="reflect")
+    return _padded(x, widths, "reflect")
 
 
 @maps(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
 def replication_pad(x: Tensor, widths: Sequence[int]) -> Tensor:
     if not x.size:
         raise Unsupported("a tensor without elements")
-    return op.pad(x, list(widths), mode="replicate")
+    return _padded(x, widths, "replicate")
 
 
 def along(numbers: Tensor, dim: int, rank: int) -> Tensor:
@@ -227,7 +240,7 @@ def along(numbers: Tensor, dim: int, rank: int) -> Tensor:
     aten.reflection_pad3d_backward.default,
 )
 def reflection_pad_backward(g: Tensor, x: Tensor, widths: Sequence[int]) -> Tensor:
-    return adjoint(lambda image: op.pad(image, list(widths), mode="reflect"), x.shape, g)
+    return adjoint(lambda image: _padded(image, widths, "reflect"), x.shape, g)
 
 
 @maps(
@@ -238,7 +251,7 @@ def reflection_pad_backward(g: Tensor, x: Tensor, widths: Sequence[int]) -> Tens
 def replication_pad_backward(g: Tensor, x: Tensor, widths: Sequence[int]) -> Tensor:
     if not x.size:
         raise Unsupported("a tensor without elements")
-    return adjoint(lambda image: op.pad(image, list(widths), mode="replicate"), x.shape, g)
+    return adjoint(lambda image: _padded(image, widths, "replicate"), x.shape, g)
 
 
 @maps(aten.tril.default)

@@ -37,7 +37,9 @@ class Wanted:
     in_place: bool = False
     """Whether the result is written to the memory of the first operand, of which the rest stays as it is."""
     strides: tuple[int, ...] | None = None
-    """How torch has the first operand in memory; None where that is no tensor that begins where its memory does."""
+    """How torch has the first operand in memory, for rows that ask; None where that is no tensor that begins where its
+    memory does.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -64,9 +66,13 @@ class Row:
     translate: Callable[..., Results]
     asks: bool
     """Whether `translate` takes the keyword `wanted`."""
+    asks_for_strides: bool = False
+    """Whether it reads the strides of `wanted`."""
 
-    def __call__(self, wanted: Wanted, arguments: Sequence[Any], options: Mapping[str, Any]) -> Results:
-        """The results. Raises Unsupported, and what Tessera's operators raise."""
+    def __call__(self, wanted: Wanted | None, arguments: Sequence[Any], options: Mapping[str, Any]) -> Results:
+        """The results; `wanted` may be None where the row does not ask for it. Raises Unsupported, and what Tessera's
+        operators raise.
+        """
         given = {name: value for name, value in options.items() if name not in _PLACEMENT}
         if self.asks:
             return self.translate(*arguments, **given, wanted=wanted)
@@ -82,11 +88,11 @@ MAPPING: Mapping[Target, Row] = MappingProxyType(_rows)
 """All rows by target; the modules of `mapping` put them here."""
 
 
-def maps(*targets: Target) -> Callable[[F], F]:
-    """Enters a function as the row of each target."""
+def maps(*targets: Target, strides: bool = False) -> Callable[[F], F]:
+    """Enters a function as the row of each target; `strides` says that it reads those of `wanted`."""
 
     def enter(translate: F) -> F:
-        row = Row(translate, "wanted" in inspect.signature(translate).parameters)
+        row = Row(translate, "wanted" in inspect.signature(translate).parameters, strides)
         for target in targets:
             assert target not in _rows, f"two rows for {target}"
             _rows[target] = row

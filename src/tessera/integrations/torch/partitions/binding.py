@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
-from tessera.compiler.entry import plan_over, prepared
+from tessera.compiler.entry import plan_over, prepared, tune
 from tessera.handle import Tensor
 from tessera.integrations.torch.graphs.extents import Extents
 from tessera.integrations.torch.graphs.nodes import tensors_of, wanted_of
 from tessera.integrations.torch.mapping import MAPPING
-from tessera.integrations.torch.options import Numerics
+from tessera.integrations.torch.options import CompileOptions
 from tessera.integrations.torch.partitions.layouts import layout_of
 from tessera.integrations.torch.partitions.outputs import Computed, Given, Outputs, turned_structure
 from tessera.lazy import evaluation, policy
@@ -44,9 +43,10 @@ class PartitionWork:
 class BoundPartition:
     """What a partition does for one layout of its inputs. Thread-safe."""
 
-    def __init__(self, work: PartitionWork, leaves: Sequence[Any], extents: Extents, numerics: Numerics) -> None:
+    def __init__(self, work: PartitionWork, leaves: Sequence[Any], extents: Extents, options: CompileOptions) -> None:
         """`leaves` are those of the inputs, and the numbers among them. Raises Unsupported and UnknownSize."""
-        self._numerics = numerics
+        self._options = options
+        self._own_policy = options.own_policy
         made, places = _written(work, leaves, extents)
         pending: list[Node] = []
         outputs: list[Computed | Given] = []
@@ -65,6 +65,7 @@ class BoundPartition:
         if pending:
             self._plan_for(pending, places)
             self._targets = self._found_targets(leaves)
+            self._tune()
         self._writing: tuple[Plan, Plan] | None = None
 
     def _plan_for(self, pending: Sequence[Node], places: Mapping[Leaf, int]) -> None:
@@ -106,7 +107,7 @@ class BoundPartition:
 
     def _run(self, structure: Structure, given: list[Leaf]) -> Sequence[Leaf]:
         plan = structure.plan
-        if self._numerics == "default" and plan is not None and policy.is_current(plan.threads):
+        if not self._own_policy and plan is not None and policy.is_current(plan.threads):
             if evaluation.before_run is not None:
                 evaluation.before_run()
             if self._targets:
@@ -114,18 +115,23 @@ class BoundPartition:
             found: Sequence[Leaf] = plan.run(tuple(given))
             return found
         parts = [Node((part, tuple([given[number] for number in numbers]))) for part, numbers in self._parts]
-        if self._numerics == "default":
+        with self._options.in_force():
             evaluation.evaluate(parts)
-        else:
-            with policy.policy(self._numerics):
-                evaluation.evaluate(parts)
         return [part.leaves[0] for part in parts]
+
+    def _tune(self) -> None:
+        """Measures the kernels where options say so. One that no candidate of runs keeps its schedule, and is told."""
+        budget = self._options.tune
+        if budget == "cached" or self._structure is None:
+            return
+        with self._options.in_force():
+            tune(self._structure, None if budget == "on_device" else float(budget))
 
     def prepare(self) -> None:
         """Compiles what calls run. Raises what compiling raises."""
         if self._structure is None:
             return
-        with nullcontext() if self._numerics == "default" else policy.policy(self._numerics):
+        with self._options.in_force():
             plan = prepared(self._structure)
         if self._targets:
             self._over(self._structure, plan)
@@ -134,7 +140,7 @@ class BoundPartition:
         """A plan of its own that does what calls do; None where outputs are inputs alone."""
         if self._structure is None:
             return None
-        with nullcontext() if self._numerics == "default" else policy.policy(self._numerics):
+        with self._options.in_force():
             return plan_over(self._structure, self._targets)
 
     @property
@@ -166,5 +172,7 @@ def _written(
     for node in work.nodes:
         arguments: Any = fx.map_arg(node.args, known.__getitem__)
         options: Any = fx.map_arg(node.kwargs, known.__getitem__)
-        known[node] = MAPPING[node.target](wanted_of(node, extents.of, node in work.parts), arguments, options)
+        row = MAPPING[node.target]
+        asked = wanted_of(node, extents.of, node in work.parts, row.asks_for_strides) if row.asks else None
+        known[node] = row(asked, arguments, options)
     return known, places

@@ -125,7 +125,7 @@ class Partition:
             return None
         bound: BoundPartition | None
         try:
-            bound = BoundPartition(self._work, leaves, extents, self._options.numerics)
+            bound = BoundPartition(self._work, leaves, extents, self._options)
         except (Unsupported, UnknownSize):
             bound = None
         except TesseraError as error:
@@ -137,7 +137,7 @@ class Partition:
     def _compile(self, key: Any, leaves: Sequence[Any], extents: Extents) -> None:
         """Compiles what computes a layout of inputs, beside the program. What is wrong is told in a later call."""
         try:
-            bound = BoundPartition(self._work, leaves, extents, self._options.numerics)
+            bound = BoundPartition(self._work, leaves, extents, self._options)
             bound.prepare()
         except (Unsupported, UnknownSize):
             return
