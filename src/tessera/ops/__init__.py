@@ -32,6 +32,8 @@ _RECORDS: Final = (
     "indexing.scattering",
     "indexing.histograms",
     "contraction.grouped",
+    "indexing.searching",
+    "elementwise.neighbours",
 )
 """The modules that register operators, in the order of `OPERATORS`, by which the fuzzer draws."""
 

@@ -285,7 +285,7 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
 
 NOT_DIFFERENTIABLE = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "argmax"}
 NOT_DIFFERENTIABLE |= {"iota", "philox", "checked_index", "checked_divisor"}
-NOT_DIFFERENTIABLE |= {"topk_indices", "sort_indices", "cummax_indices", "cummin_indices", "histc"}
+NOT_DIFFERENTIABLE |= {"topk_indices", "sort_indices", "cummax_indices", "cummin_indices", "histc", "searchsorted"}
 NOT_DIFFERENTIABLE |= {"floor", "ceil", "round", "floor_divide"}
 NOT_DIFFERENTIABLE |= {*FLOWS}  # tests/unit/doors/test_flow.py
 NOT_DIFFERENTIABLE |= {"constrain", "across", "shard_map"}  # of meshes; on one device they are their operands

@@ -20,18 +20,7 @@ from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structures import interning
 from tessera.lazy.structures import structure as structures
 
-_REAL = frozenset(
-    (
-        dtypes.bool_,
-        dtypes.int8,
-        dtypes.int32,
-        dtypes.int64,
-        dtypes.fp16,
-        dtypes.bf16,
-        dtypes.fp32,
-        dtypes.fp64,
-    )
-)
+_REAL = dtypes.SUPPORTED - dtypes.COMPLEX - dtypes.FLOAT8
 """What partitions compute with: of complex numbers and 8-bit floats torch has the operators."""
 
 
