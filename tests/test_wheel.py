@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.whole import some
+
 ROOT = Path(__file__).parent.parent
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 
@@ -91,7 +93,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert packaged == {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tessera").rglob("*.py")}
 
 
-@pytest.mark.parametrize("metadata", ["with", "without"])
+@pytest.mark.parametrize("metadata", some(["without", "with"]))
 def test_the_wheel_computes_as_the_archive_that_it_is(wheel: Path, tmp_path: Path, metadata: str) -> None:
     environment = {"PYTHONPATH": str(wheel), "PATH": os.environ["PATH"], "TESSERA_CACHE_DIR": str(tmp_path)}
     done = run(sys.executable, "-c", FROM_ARCHIVE, metadata, environment=environment)

@@ -49,6 +49,16 @@ def padded_after(growth: Any, x: Tensor) -> Tensor | None:
     return made * 0.5 if growth.smooth else op.relu(made)
 
 
+def scaled_image(growth: Any, x: Tensor) -> Tensor | None:
+    """A convolution of an image whose channels, columns or rows are scaled on the way in."""
+    chance, dtype = growth.chance, _exact_enough(growth, x)
+    c, h, w, kernel = chance.choice((3, 8)), chance.randint(3, 9), chance.randint(3, 9), chance.choice((2, 3))
+    scale = growth.fresh(chance.choice(((c,), (w, 1), (h, 1, 1))), dtype)
+    weights = growth.fresh((c, c, kernel, kernel), dtype)
+    padding = chance.choice(((0, 0, 0, 0), (1, 1, 1, 1), (1, 0, 0, 1)))
+    return call("conv2d", growth.fresh((2, h, w, c), dtype) * scale, weights, padding=padding)
+
+
 def weighted_channels(growth: Any, x: Tensor) -> Tensor | None:
     """A convolution's channels times their means, on the way into the next convolution."""
     chance, dtype = growth.chance, _exact_enough(growth, x)
@@ -119,6 +129,7 @@ BORDERS = (
     overflowing_integers,
     halves,
     padded_after,
+    scaled_image,
     weighted_channels,
     far_from_zero,
     hidden_by_position,

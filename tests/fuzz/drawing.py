@@ -181,19 +181,21 @@ class Growth:
                 return
 
     def begin(self, seed: int) -> None:
-        """Has every other program begin with a pattern, one after the other: so each is among the first few.
+        """Has three of four programs begin with a pattern, one after the other: so each is among the first few.
 
         Its inputs are ordinary numbers: most patterns make only NaN of inf and NaN, which is no use.
         """
-        if seed % 2 == 0:
-            before, special = self.mark(), self.special
-            self.special = False
-            made = self.pattern(MOTIFS[seed // 2 % len(MOTIFS)])
-            self.special = special
-            if made is not None and self.keeps(made):
-                self.values.append(made)
-            else:
-                self.forget(before)
+        fours, place = divmod(seed, 4)
+        if place == 3:
+            return
+        before, special = self.mark(), self.special
+        self.special = False
+        made = self.pattern(MOTIFS[(3 * fours + place) % len(MOTIFS)])
+        self.special = special
+        if made is not None and self.keeps(made):
+            self.values.append(made)
+        else:
+            self.forget(before)
 
     def mark(self) -> tuple[int, int]:
         """What there is now, for `forget`."""

@@ -21,9 +21,9 @@ from tests.fuzz.program import Program
 LIMIT_S = 120.0
 """Seconds after which a program hangs; the stacks of its threads are written down five seconds earlier."""
 PROGRAMS_PER_PROCESS = 150
-SHARE = 50
-"""Seeds that `make test` checks, results and gradients of each: twice as many as there are patterns, of which each then
-begins a program (`Growth.begin`).
+SHARE = 34
+"""Seeds that `make test` checks, results and gradients of each: so many that each pattern begins a program
+(`Growth.begin`).
 """
 CACHE_BYTES = 300 << 20
 

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.whole import some
+
 PROGRAM = """
 import faulthandler, importlib.abc, os, sys, threading, warnings
 import torch
@@ -45,14 +47,16 @@ assert status == 0, os.waitstatus_to_exitcode(status)
 
 @pytest.mark.parametrize(
     "module",
-    [
-        "tessera.compiler.pipeline",
-        "tessera.compiler.tune.tuning",
-        "tessera.backend.llvm.machine_code.engine",
-        "tessera.backend.llvm.emission.kernel",
-        "llvmlite.binding",
-        "xdsl.ir",
-    ],
+    some(
+        [
+            "tessera.compiler.pipeline",
+            "tessera.compiler.tune.tuning",
+            "tessera.backend.llvm.machine_code.engine",
+            "tessera.backend.llvm.emission.kernel",
+            "llvmlite.binding",
+            "xdsl.ir",
+        ]
+    ),
 )
 def test_a_fork_in_the_middle_of_the_first_evaluations_imports_evaluates(module: str, tmp_path: object) -> None:
     environment = {**os.environ, "TESSERA_CACHE_DIR": str(tmp_path)}

@@ -32,7 +32,7 @@ def test_there_are_as_many_faults_as_the_goal_asks_for() -> None:
 
 
 def test_a_killed_tuning_is_finished_by_the_next(tmp_path: Path) -> None:
-    lost, share = tune_faults.killed(4, 12, tmp_path, threads=1, module="tests.unit.tuning.store.victim")
+    lost, share = tune_faults.killed(3, 8, tmp_path, threads=1, module="tests.unit.tuning.store.victim")
     assert lost == 0
     assert share > 0
     assert list(tmp_path.rglob("1024x1024x1024.json")), "the second one ended"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tessera.backend.cuda_tile.compilation import assembler
 from tessera.backend.triton import ceilings
 from tessera.cli import doctor_gpu
 from tessera.cli.commands.doctor import doctor
+from tessera.errors import TesseraError
+from tessera.scheduling.model.gpu_constants import known
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
 from tessera.target.stored_ceilings import store_ceilings
 from tests.unit.target.test_gpus import H200, Properties
@@ -102,3 +105,24 @@ def test_without_its_compiler_cuda_tile_is_absent(monkeypatch: pytest.MonkeyPatc
     found = doctor_gpu.cuda_tile("580.65.06")
     assert found.state == "absent"
     assert "[cuda-tile]" in found.remedy
+
+
+def test_the_constants_of_a_gpus_model_are_shown_with_the_choices_that_hang_on_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    doctor(gpu_model="h100")
+    printed = capsys.readouterr().out
+    assert "predicted, no GPU was asked" in printed
+    for constant in known():
+        assert constant.name in printed
+    counted = re.search(rf"(\d+) of {len(known())} constants change a choice", printed)
+    assert counted is not None
+    # Of each that changes one, the schedules are shown under the value that changes it.
+    shown = set(re.findall(r"^(\w+)=[\d.e-]+: ", printed, re.MULTILINE))
+    assert len(shown) == int(counted[1]) > 0
+    assert printed.count("  better ") >= len(shown)
+
+
+def test_a_gpu_that_nobody_knows_has_no_model() -> None:
+    with pytest.raises(TesseraError, match="no-such-gpu"):
+        doctor(gpu_model="no-such-gpu")

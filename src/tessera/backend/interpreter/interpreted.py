@@ -25,6 +25,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backend.gpu_objects import GpuKernelObject, GpuParameter, LaunchFacts
 from tessera.backend.interpreter.interpreted_functions import clock_functions, library, widen_products
+from tessera.backend.interpreter.interpreted_reductions import reduce_by_halves, remember_dtypes
 from tessera.backend.triton.compilation.static import gpu_parameters, triton_version
 from tessera.backend.triton.printing.float8 import for_interpreter
 from tessera.backend.triton.printing.kernel import generate, parameters_of
@@ -107,6 +108,8 @@ def interpreter() -> Any:
     with _interpreting():
         from triton.runtime import interpreter as found
     widen_products(found)
+    reduce_by_halves(found)
+    remember_dtypes(found)
     return found
 
 

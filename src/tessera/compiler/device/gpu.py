@@ -17,6 +17,7 @@ from tessera.compiler.device.refinement import Pruned, refined
 from tessera.compiler.device.sites import Site
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError, ScheduleError
+from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.gpu_estimate import GpuEstimate
 from tessera.target import Target
@@ -75,6 +76,13 @@ def gpu_sites(
     launches = launches_of_operator(op, shapes, dtype, compiler)
     compiler.require_taken()
     return [Site(launch, compiler.planner.kernel(launch.choice), ALIGNED) for launch in launches]
+
+
+def gpu_problems(op: object, shapes: object, dtype: object, target: Target) -> dict[str, Problem]:
+    """What schedules are chosen for, of each kernel that `op` applied to operands of these shapes takes on `target`."""
+    compiler = DeviceCompiler(target)
+    launches = launches_of_operator(op, shapes, dtype, compiler)
+    return {launch.choice.subject.spec.name: compiler.problem(launch.call) for launch in launches}
 
 
 class _PinningCompiler(DeviceCompiler):

@@ -199,17 +199,6 @@ class Space(Generic[Problem]):
         choices = {knob.name: knob.choices for knob in self.knobs}
         return Columns(choices, dict(zip(choices, codes, strict=True)))
 
-    def _combinations(self, most: int | None) -> Iterator[Schedule]:
-        """All combinations of the choices, legal or not; where there are more than `most`, that many at random."""
-        names = [knob.name for knob in self.knobs]
-        if most is not None and self.size > most:
-            generator = random.Random(0)
-            for _ in range(most):
-                yield Schedule({knob.name: generator.choice(knob.choices) for knob in self.knobs})
-            return
-        for values in itertools.product(*(knob.choices for knob in self.knobs)):
-            yield Schedule(dict(zip(names, values, strict=True)))
-
     def neighbours(self, schedule: Schedule) -> tuple[Schedule, ...]:
         """Legal schedules that differ from `schedule` in one knob by one step."""
         moves = (
@@ -331,7 +320,7 @@ class Space(Generic[Problem]):
             for changed in itertools.combinations(self.knobs, count)
             for values in itertools.product(*(knob.choices for knob in changed))
         )
-        return self._first_legal(itertools.chain(near, self._combinations(EXAMINED)))
+        return self._first_legal(near) or next(iter(self.legal(self.columns(EXAMINED))), None)
 
     def _first_legal(self, schedules: Iterable[Schedule]) -> Schedule | None:
         """The first legal one of schedules. The rule that one broke is asked first of the next, which is like it."""

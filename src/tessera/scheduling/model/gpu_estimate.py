@@ -18,11 +18,6 @@ from tessera.target.occupancy import Occupancy
 
 GPU_BINDINGS: Final[tuple[Binding, ...]] = ("compute", "shared memory", "latency", "L2", "HBM", "launch")
 
-OVERLAP_LOSS: Final = 0.03
-"""The part of every other resource's time that is not hidden behind the slowest's; assumed."""
-LAUNCH_S: Final = 2e-6
-"""From one kernel's end to the next one's first block, within a captured graph."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuEstimate(Estimate):

@@ -8,35 +8,16 @@ from types import MappingProxyType
 from typing import Final
 
 from tessera.errors import UnsupportedTargetError
+from tessera.scheduling.model.gpu_constants import (
+    BYTES_IN_FLIGHT,
+    KNOWN,
+    L2_DIES,
+    LATENCY_CYCLES,
+    OTHERS_IN_FLIGHT,
+    GpuConstants,
+)
 from tessera.target import Ceilings, Target
 from tessera.target.facts import GpuLimits
-
-SUSTAINED: Final = 0.80
-"""The part of a published matrix peak that lasts: an H200 sustains 769 to 798 of 989 TFLOP/s in cuBLAS' best product
-(bf16, 8192 cubed), where its power limit lowers the clock. Measured ceilings need no such factor."""
-STREAMED: Final = 0.90
-"""The part of a published memory bandwidth that a copy reaches: 4.3 of 4.8 TB/s on an H200."""
-USABLE_L2: Final = 0.75
-"""The share of L2 that operands can count on while results stream through it."""
-L2_BYTES_PER_CLOCK: Final[Mapping[str, int]] = MappingProxyType({"sm_100": 2 * 5120})
-_A100_L2_BYTES_PER_CLOCK: Final = 5120
-"""Of NVIDIA's L2 where it is not published: the A100's ("NVIDIA A100 Tensor Core GPU Architecture", L2 cache), twice
-for Blackwell's two dies."""
-SHARED_BYTES_PER_CLOCK: Final = 128
-"""Of one multiprocessor ("CUDA C++ Programming Guide": 32 banks of 4 bytes; CDNA 3's LDS does as much)."""
-
-_LATENCY_CYCLES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType({"sm_80": (262, 466), "sm_90": (263, 479)})
-"""(hit in L2, memory behind it) of an idle device: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU
-Architecture via Microbenchmarking" (2024); others are taken to be like Hopper."""
-LOADED: Final = 2.0
-"""How much longer a load takes where memory is kept busy; assumed."""
-
-_BYTES_IN_FLIGHT: Final[Mapping[str, int]] = MappingProxyType(
-    {"sm_80": 16 << 10, "sm_90": 48 << 10, "sm_100": 64 << 10}
-)
-"""Bytes that a multiprocessor must have on their way for memory to be kept busy: NVIDIA's CUB library asks for so many
-(`arch_to_min_bytes_in_flight`; by Little's law that is about a microsecond of bandwidth)."""
-_OTHERS_IN_FLIGHT: Final = 32 << 10
 
 _FALLBACK_CLOCK_HZ: Final = 1.5e9
 
@@ -62,8 +43,9 @@ class GpuMachine:
     l2_bytes: float
     shared_byte_per_s: float
     latency_s: tuple[float, float]
-    bytes_in_flight: int
+    bytes_in_flight: float
     sources: Mapping[str, str]
+    constants: GpuConstants = KNOWN
 
     @property
     def is_nvidia(self) -> bool:
@@ -71,7 +53,7 @@ class GpuMachine:
         return self.arch.startswith("sm_")
 
 
-def gpu_machine(target: Target, measured: Ceilings | None = None) -> GpuMachine:
+def gpu_machine(target: Target, measured: Ceilings | None = None, constants: GpuConstants = KNOWN) -> GpuMachine:
     """The rates of `target`: measured where they were (`measured`, or the target's own ceilings), else published or
     estimated, less what never lasts.
 
@@ -80,7 +62,7 @@ def gpu_machine(target: Target, measured: Ceilings | None = None) -> GpuMachine:
     given = target.ceilings
     if measured is None and given is not None and given.source.startswith("measured"):
         measured = given
-    hbm, hbm_source = _bandwidth(target, measured, "HBM", STREAMED)
+    hbm, hbm_source = _bandwidth(target, measured, "HBM", constants.streamed)
     if target.gpu is None or not hbm:
         raise UnsupportedTargetError(
             f"nothing is known of how fast {target.name} is", hints=["measure it: `tessera doctor --measure`"]
@@ -90,15 +72,17 @@ def gpu_machine(target: Target, measured: Ceilings | None = None) -> GpuMachine:
     published = {peak.dtype: peak.published for peak in best}
     if given is not None and given is not measured:
         published |= {row.dtype: row.flop_per_s for row in given.compute}
-    flops = {dtype: SUSTAINED * rate for dtype, rate in published.items()}
+    flops = {dtype: constants.sustained * rate for dtype, rate in published.items()}
     vector = sheet.peak("fp32", "vector") if sheet is not None else None
     flops |= {row.dtype: row.flop_per_s for row in (measured.compute if measured else ()) if row.workers == cores}
     clock = _clock(target, flops)
-    per_clock = L2_BYTES_PER_CLOCK.get(target.arch, _A100_L2_BYTES_PER_CLOCK)
+    per_clock = constants.l2_bytes_per_clock * L2_DIES.get(target.arch, 1)
     l2, l2_source = _bandwidth(target, measured, "L2", 1.0)
-    latency = _LATENCY_CYCLES.get(target.arch, _LATENCY_CYCLES["sm_90"])
+    latency = LATENCY_CYCLES.get(target.arch, LATENCY_CYCLES["sm_90"])
     level = target.level("L2")
-    compute_source = measured.source if measured and measured.compute else f"{SUSTAINED:.0%} of {_source(given)}"
+    compute_source = (
+        measured.source if measured and measured.compute else f"{constants.sustained:.0%} of {_source(given)}"
+    )
     return GpuMachine(
         name=target.name,
         arch=target.arch,
@@ -109,12 +93,17 @@ def gpu_machine(target: Target, measured: Ceilings | None = None) -> GpuMachine:
         vector_flop_per_s=vector.published if vector is not None else flops.get("fp32", 256 * cores * clock),
         hbm_byte_per_s=hbm,
         l2_byte_per_s=l2 or per_clock * clock,
-        l2_bytes=USABLE_L2 * level.size_bytes * cores / max(level.shared_by, 1) if level is not None else 0.0,
-        shared_byte_per_s=SHARED_BYTES_PER_CLOCK * clock,
-        latency_s=(LOADED * latency[0] / clock, LOADED * latency[1] / clock),
-        bytes_in_flight=_BYTES_IN_FLIGHT.get(target.arch, _OTHERS_IN_FLIGHT),
+        l2_bytes=constants.usable_l2 * level.size_bytes * cores / max(level.shared_by, 1) if level is not None else 0.0,
+        shared_byte_per_s=constants.shared_bytes_per_clock * clock,
+        latency_s=(constants.loaded * latency[0] / clock, constants.loaded * latency[1] / clock),
+        bytes_in_flight=constants.in_flight * BYTES_IN_FLIGHT.get(target.arch, OTHERS_IN_FLIGHT),
+        constants=constants,
         sources=MappingProxyType(
-            {"compute": compute_source, "HBM": hbm_source, "L2": l2_source or f"taken to be {per_clock} bytes a clock"}
+            {
+                "compute": compute_source,
+                "HBM": hbm_source,
+                "L2": l2_source or f"taken to be {per_clock:.0f} bytes a clock",
+            }
         ),
     )
 

@@ -25,29 +25,6 @@ from tessera.target.occupancy import Occupancy, occupancy
 
 Unit = Literal["wgmma", "tcgen05", "mma.sync", "mfma", "fma"]
 
-UNIT_SHARE: Final[Mapping[tuple[Unit, str], float]] = MappingProxyType(
-    {("mma.sync", "sm_90"): 0.62, ("mma.sync", "sm_100"): 0.31}
-)
-"""The part of the matrix peak that an older instruction reaches: on Hopper measured by Luo et al. (2024); Blackwell's
-peak is twice Hopper's, and the instruction is assumed to be no faster."""
-FMA_SHARE: Final = 0.6
-"""The part of the vector peak that ordinary instructions reach in a product; they also move the operands."""
-
-STEP_CYCLES: Final = 24
-"""Per step along K: waiting at a barrier, addresses, issuing the loads. Another block's work hides it but for
-`ISSUE_CYCLES`, while matrix instructions of none are under way. Both assumed."""
-ISSUE_CYCLES: Final = 16
-EPILOGUE_BYTES_PER_CLOCK: Final = 32
-"""What one multiprocessor writes of results; half of what it reads."""
-PORT_BYTES_PER_CLOCK: Final = 64
-"""What arrives at one multiprocessor from L2 ("NVIDIA A100 Tensor Core GPU Architecture": 64 bytes a clock; CDNA 3 as
-much)."""
-BLOCK_CYCLES: Final = 500
-"""Starting a block and leaving it, beside the first loads and the last stores."""
-MERGED: Final = 2
-"""Blocks of neighbouring multiprocessors whose requests for the same line of B reach L2 as one (NVIDIA's L2 request
-coalescer); without it an H100 could not do what it does with 128 x 256 tiles."""
-
 _BASE_REGISTERS: Final[Mapping[Unit, int]] = MappingProxyType(
     {"wgmma": 40, "tcgen05": 40, "mma.sync": 40, "mfma": 56, "fma": 40}
 )
@@ -205,17 +182,17 @@ def _step(
 ) -> BlockStep:
     bm, bn, bk = schedule.integers("tile")
     stages, cycle = schedule.integer("pipeline_depth"), 1 / rates.clock_hz
-    spilling = 1 + taken.spill_bytes / 256
+    spilling, known = 1 + taken.spill_bytes / 256, rates.constants
     mma_s = 2 * bm * bn * bk / flop_per_s * rates.multiprocessors * spilling
     loaded = (bm + bn) * bk * problem.operand.itemsize
     read = _shared_bytes_read(problem, schedule, unit_of(problem, schedule))
     shared_s = (loaded + read) / rates.shared_byte_per_s
     busy_s = max(mma_s, shared_s)
-    alone_s = busy_s + (STEP_CYCLES + ISSUE_CYCLES) * cycle
+    alone_s = busy_s + (known.step_cycles + known.issue_cycles) * cycle
     # Blocks that share a tile ask for it at about the same time: all wait for the memory behind L2.
-    arrive_s = rates.latency_s[1] + at_once * loaded / (PORT_BYTES_PER_CLOCK * rates.clock_hz)
+    arrive_s = rates.latency_s[1] + at_once * loaded / (known.port_bytes_per_clock * rates.clock_hz)
     wait_s = arrive_s / (stages - 1) if stages > 1 else alone_s + arrive_s
-    seconds = max(at_once * (busy_s + ISSUE_CYCLES * cycle), alone_s, wait_s)
+    seconds = max(at_once * (busy_s + known.issue_cycles * cycle), alone_s, wait_s)
     return BlockStep(at_once, mma_s, shared_s, wait_s, seconds, at_once * max(stages - 1, 1) * loaded)
 
 
@@ -229,15 +206,21 @@ def _flop_per_s(problem: GpuContractionProblem, schedule: Schedule, rates: GpuMa
     """What the whole GPU multiplies with these instructions, for tiles of this shape."""
     bm, bn, _ = schedule.integers("tile")
     if unit == "fma":
-        return FMA_SHARE * rates.vector_flop_per_s
+        return rates.constants.vector_share * rates.vector_flop_per_s
     peak = rates.flop_per_s.get(problem.operand.name) or rates.vector_flop_per_s
-    share = UNIT_SHARE.get((unit, rates.arch), 1.0) if problem.is_narrow else 1.0
+    share = _warp_share(rates) if unit == "mma.sync" and problem.is_narrow else 1.0
     if unit == "tcgen05" and bm < 128:
         share /= 2  # the instruction fills half of the unit's lanes
     if unit in ("mma.sync", "mfma"):
         # Warps beyond the tile's 16 x 8 (16 x 16) pieces repeat what others do.
         share *= min(1.0, bm * bn / (schedule.integer("warps") * 16 * (16 if unit == "mfma" else 8)))
     return peak * share
+
+
+def _warp_share(rates: GpuMachine) -> float:
+    """The part of the matrix peak that instructions of one warp reach, where wider ones make the peak."""
+    shares = {"sm_90": rates.constants.hopper_warp_share, "sm_100": rates.constants.blackwell_warp_share}
+    return shares.get(rates.arch, 1.0)
 
 
 def _warp_tile(schedule: Schedule, unit: Unit) -> tuple[int, int]:
@@ -284,7 +267,7 @@ def _traffic(
     size, batch = problem.operand.itemsize, max(problem.batch, 1)
     rows, columns = ceil_div(m, bm), ceil_div(n, bn)
     slots = rates.multiprocessors * blocks
-    merged = MERGED if rates.is_nvidia and min(_number(schedule, "group", 1), rows) > 1 else 1
+    merged = rates.constants.merged if rates.is_nvidia and min(_number(schedule, "group", 1), rows) > 1 else 1
     l2 = batch * k * size * (columns * min(m, rows * bm) + rows * n / merged)
     a, b, out = m * k * size, n * k * size, m * n * problem.output.itemsize
     together = min(rows, max(min(_number(schedule, "group", 1), rows), slots // columns))
@@ -312,9 +295,9 @@ def _sum_seconds(problem: GpuContractionProblem, rates: GpuMachine, split: int) 
 def _block_seconds(problem: GpuContractionProblem, schedule: Schedule, rates: GpuMachine, step: BlockStep) -> float:
     """Filling the pipeline, writing the result, entering and leaving: what a block does beside its steps."""
     bm, bn, _ = schedule.integers("tile")
-    grid = schedule.get("grid", "flat")
-    store_s = bm * bn * problem.output.itemsize / EPILOGUE_BYTES_PER_CLOCK / rates.clock_hz
+    grid, known = schedule.get("grid", "flat"), rates.constants
+    store_s = bm * bn * problem.output.itemsize / known.epilogue_bytes_per_clock / rates.clock_hz
     if grid == "fused":
         return store_s / 2  # the next tile's loads are under way while this one's result is written
-    fill_s = rates.latency_s[1] + step.in_flight / (PORT_BYTES_PER_CLOCK * rates.clock_hz)
-    return fill_s + store_s + (BLOCK_CYCLES / rates.clock_hz if grid == "flat" else 0.0)
+    fill_s = rates.latency_s[1] + step.in_flight / (known.port_bytes_per_clock * rates.clock_hz)
+    return fill_s + store_s + (known.product_block_cycles / rates.clock_hz if grid == "flat" else 0.0)

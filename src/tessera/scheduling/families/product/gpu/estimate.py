@@ -9,7 +9,8 @@ from tessera.scheduling.families.product.gpu.cost import ContractionWork, contra
 from tessera.scheduling.families.product.gpu.problem import GpuContractionProblem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Binding, Resource
-from tessera.scheduling.model.gpu_estimate import GPU_BINDINGS, LAUNCH_S, OVERLAP_LOSS, GpuEstimate, block_line, us
+from tessera.scheduling.model.gpu_constants import GpuConstants
+from tessera.scheduling.model.gpu_estimate import GPU_BINDINGS, GpuEstimate, block_line, us
 from tessera.scheduling.model.gpu_machine import GpuMachine
 from tessera.scheduling.model.gpu_resources import BlockResources
 
@@ -53,7 +54,7 @@ def estimate_product(
 ) -> ContractionEstimate:
     """What a legal schedule costs; with `taken` as the compiler reported it of a block, else as predicted."""
     work = contraction_work(problem, schedule, rates, taken)
-    total, binding, terms = _seconds(work)
+    total, binding, terms = _seconds(work, rates.constants)
     source = rates.sources["compute"]
     named = MappingProxyType(terms)
     return ContractionEstimate(
@@ -61,8 +62,8 @@ def estimate_product(
     )
 
 
-def _seconds(work: ContractionWork) -> tuple[float, Binding, dict[str, float]]:
-    launch = LAUNCH_S * (2 if work.split_k > 1 else 1)
+def _seconds(work: ContractionWork, known: GpuConstants) -> tuple[float, Binding, dict[str, float]]:
+    launch = known.launch_s * (2 if work.split_k > 1 else 1)
     terms = {
         "compute": work.mma_s,
         "shared memory": work.shared_s,
@@ -73,7 +74,7 @@ def _seconds(work: ContractionWork) -> tuple[float, Binding, dict[str, float]]:
     }
     shared = (work.busy_s, work.l2_s, work.hbm_s)
     slowest = max(shared)
-    total = slowest + OVERLAP_LOSS * (sum(shared) - slowest) + work.sum_s + launch
+    total = slowest + known.overlap_loss * (sum(shared) - slowest) + work.sum_s + launch
     return total, max(GPU_BINDINGS, key=terms.__getitem__), terms
 
 

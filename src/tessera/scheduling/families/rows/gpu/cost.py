@@ -15,14 +15,8 @@ from tessera.scheduling.model.gpu_machine import GpuMachine
 from tessera.scheduling.model.gpu_resources import BlockResources, ceil_div
 from tessera.target.occupancy import Occupancy, occupancy
 
-BLOCK_CYCLES: Final = 600
-"""Starting a block, its addresses, leaving it."""
-BARRIER_CYCLES: Final = 60
-"""A reduction across the warps of a block: shuffles, shared memory, a barrier; assumed."""
 ISSUE_PER_CLOCK: Final = 4
 """Warps of which a multiprocessor starts an instruction in a clock."""
-ACCESS_CYCLES: Final = 4
-"""Clocks between two memory instructions of one multiprocessor, of 32 lanes each."""
 SECTOR: Final = 32
 """Bytes that memory gives at a time: shorter runs along the lanes waste the rest."""
 
@@ -76,7 +70,7 @@ def rows_work(
     hbm_bytes = problem.bytes_in * waste + problem.bytes_out
     l2_bytes = hbm_bytes + again * problem.bytes_in
     cycle = 1 / rates.clock_hz
-    step_s = rates.latency_s[1] + BARRIER_CYCLES * cycle * (problem.passes - 1 if whole else 0)
+    step_s = rates.latency_s[1] + rates.constants.barrier_cycles * cycle * (problem.passes - 1 if whole else 0)
     passes = 1 + again
     later = max(most / max(held.blocks, 1) - 1, 0.0)
     # A round of blocks with fewer bytes under way than keep memory busy takes as long as one with just as many.
@@ -95,7 +89,7 @@ def rows_work(
         hbm_s=hbm_bytes / rates.hbm_byte_per_s,
         l2_s=l2_bytes / rates.l2_byte_per_s,
         compute_s=_compute_seconds(problem, schedule, rates, most, steps, passes) * (1 + taken.spill_bytes / 256),
-        wait_s=passes * steps * (step_s + later * round_s) + BLOCK_CYCLES * cycle,
+        wait_s=passes * steps * (step_s + later * round_s) + rates.constants.rows_block_cycles * cycle,
     )
 
 
@@ -122,5 +116,7 @@ def _compute_seconds(
     # A later pass computes again what it needs of the earlier ones: about half.
     arithmetic = elements * problem.operations * (1 + (passes - 1) / 2) / (lanes * ISSUE_PER_CLOCK)
     bytes_each = (problem.bytes_in + problem.bytes_out) / problem.elements
-    accesses = passes * elements * bytes_each / (lanes * vector_bytes(problem, schedule)) * ACCESS_CYCLES
+    accesses = (
+        passes * elements * bytes_each / (lanes * vector_bytes(problem, schedule)) * rates.constants.access_cycles
+    )
     return (arithmetic + accesses) / rates.clock_hz

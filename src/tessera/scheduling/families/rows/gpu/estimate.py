@@ -9,7 +9,8 @@ from tessera.scheduling.families.rows.gpu.cost import RowsWork, rows_work
 from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Binding, Resource
-from tessera.scheduling.model.gpu_estimate import GPU_BINDINGS, LAUNCH_S, OVERLAP_LOSS, GpuEstimate, block_line, us
+from tessera.scheduling.model.gpu_constants import GpuConstants
+from tessera.scheduling.model.gpu_estimate import GPU_BINDINGS, GpuEstimate, block_line, us
 from tessera.scheduling.model.gpu_machine import GpuMachine
 from tessera.scheduling.model.gpu_resources import BlockResources
 
@@ -48,20 +49,21 @@ def estimate_rows(
 ) -> RowsEstimate:
     """What a legal schedule costs; with `taken` as the compiler reported it of a block, else as predicted."""
     work = rows_work(problem, schedule, rates, taken)
-    total, binding, terms = _seconds(work)
+    total, binding, terms = _seconds(work, rates.constants)
     named, source = MappingProxyType(terms), rates.sources["compute"]
     return RowsEstimate(total, binding, named, source, problem=problem, schedule=schedule, work=work, rates=rates)
 
 
-def _seconds(work: RowsWork) -> tuple[float, Binding, dict[str, float]]:
+def _seconds(work: RowsWork, known: GpuConstants) -> tuple[float, Binding, dict[str, float]]:
     terms = {
         "compute": work.compute_s,
         "shared memory": 0.0,
         "latency": work.wait_s,
         "L2": work.l2_s,
         "HBM": work.hbm_s,
-        "launch": LAUNCH_S,
+        "launch": known.launch_s,
     }
     slowest = max(terms.values())
-    total = slowest + OVERLAP_LOSS * (sum(terms.values()) - LAUNCH_S - slowest) + LAUNCH_S
+    others = sum(terms.values()) - known.launch_s - slowest
+    total = slowest + known.overlap_loss * others + known.launch_s
     return total, max(GPU_BINDINGS, key=terms.__getitem__), terms
