@@ -32,13 +32,14 @@ from tessera.doors.array_api.creation import (
 from tessera.doors.array_api.ordering import (
     argsort,
     nonzero,
+    searchsorted,
     sort,
     unique_all,
     unique_counts,
     unique_inverse,
     unique_values,
 )
-from tessera.doors.array_api.reductions import cumulative_sum, positive, prod, sign, std, sum, var
+from tessera.doors.array_api.reductions import cumulative_prod, cumulative_sum, positive, prod, sign, std, sum, var
 from tessera.doors.array_api.shapes import (
     broadcast_arrays,
     clip,
@@ -63,6 +64,7 @@ from tessera.doors.elementwise.arithmetic import (
     logaddexp,
     maximum,
     minimum,
+    nextafter,
     pow,
     remainder,
     where,
@@ -124,27 +126,28 @@ from tessera.doors.tensors.shapes import broadcast_to, flip, roll, tile
 from tessera.doors.tensors.shapes import movedim as moveaxis
 from tessera.doors.tensors.shapes import permute as permute_dims
 from tessera.dtypes import bool_ as bool
-from tessera.dtypes import complex64, complex128, int8, int32, int64
+from tessera.dtypes import complex64, complex128, int8, int16, int32, int64, uint8
 from tessera.dtypes import fp32 as float32
 from tessera.dtypes import fp64 as float64
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 
 __all__ = [
-    "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "argsort", "asarray", "asin", "asinh",
-    "astype", "atan", "atan2", "atanh", "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays", "broadcast_to", "can_cast", "ceil", "clip",
-    "complex64", "complex128", "concat", "conj", "copysign", "cos", "cosh", "count_nonzero", "cumulative_sum", "diff",
-    "divide", "e", "empty", "empty_like", "equal", "exp", "expand_dims", "expm1", "eye", "finfo", "flip", "float32",
-    "float64", "floor", "floor_divide", "from_dlpack", "full", "full_like", "greater", "greater_equal", "hypot",
-    "iinfo", "imag", "inf", "int8", "int32", "int64", "isdtype", "isfinite", "isinf", "isnan", "less", "less_equal",
-    "linspace", "log", "log1p", "log2", "log10", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor",
-    "matmul", "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan",
-    "negative", "newaxis", "nonzero", "not_equal", "ones", "ones_like", "permute_dims", "pi", "positive", "pow", "prod",
-    "real", "reciprocal", "remainder", "repeat", "reshape", "result_type", "roll", "round", "sign", "signbit", "sin",
-    "sinh", "sort", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take", "take_along_axis", "tan",
-    "tanh", "tensordot", "tile", "tril", "triu", "trunc", "unique_all", "unique_counts", "unique_inverse",
-    "unique_values", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
+    "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "argsort", "asarray", "asin",
+    "asinh", "astype", "atan", "atan2", "atanh", "bitwise_and", "bitwise_invert", "bitwise_left_shift",
+    "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays", "broadcast_to", "can_cast",
+    "ceil", "clip", "complex64", "complex128", "concat", "conj", "copysign", "cos", "cosh", "count_nonzero",
+    "cumulative_prod", "cumulative_sum", "diff", "divide", "e", "empty", "empty_like", "equal", "exp",
+    "expand_dims", "expm1", "eye", "finfo", "flip", "float32", "float64", "floor", "floor_divide", "from_dlpack",
+    "full", "full_like", "greater", "greater_equal", "hypot", "iinfo", "imag", "inf", "int8", "int16", "int32",
+    "int64", "isdtype", "isfinite", "isinf", "isnan", "less", "less_equal", "linspace", "log", "log1p", "log2",
+    "log10", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose",
+    "max", "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis",
+    "nextafter", "nonzero", "not_equal", "ones", "ones_like", "permute_dims", "pi", "positive", "pow", "prod",
+    "real", "reciprocal", "remainder", "repeat", "reshape", "result_type", "roll", "round", "searchsorted", "sign",
+    "signbit", "sin", "sinh", "sort", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take",
+    "take_along_axis", "tan", "tanh", "tensordot", "tile", "tril", "triu", "trunc", "uint8", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
 ]  # fmt: skip
 
 __array_api_version__: Final = "2024.12"
@@ -188,8 +191,9 @@ class _Information:
 
     def dtypes(self, *, device: object = None, kind: Any = None) -> dict[str, dtypes.DType]:
         """The dtypes, all or those of a kind."""
-        known = {"bool": bool, "int8": int8, "int32": int32, "int64": int64, "float32": float32, "float64": float64}
-        known |= {"complex64": complex64, "complex128": complex128}
+        integers = {"uint8": uint8, "int8": int8, "int16": int16, "int32": int32, "int64": int64}
+        floats = {"float32": float32, "float64": float64, "complex64": complex64, "complex128": complex128}
+        known = {"bool": bool, **integers, **floats}
         return {name: dtype for name, dtype in known.items() if kind is None or isdtype(dtype, kind)}
 
 

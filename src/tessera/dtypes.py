@@ -36,6 +36,11 @@ class DType:
     torch: torch.dtype
 
     @property
+    def is_unsigned(self) -> bool:
+        """Whether it is an integer dtype without negative numbers."""
+        return self.kind == "int" and not self.torch.is_signed
+
+    @property
     def bits(self) -> int:
         """Bits of one element as stored; 8 for `bool_`, which takes a byte."""
         return 8 * self.itemsize
@@ -60,7 +65,9 @@ class DType:
 
 
 bool_ = DType("bool", "bool", 1, "i1", torch.bool)
+uint8 = DType("uint8", "int", 1, "ui8", torch.uint8)
 int8 = DType("int8", "int", 1, "i8", torch.int8)
+int16 = DType("int16", "int", 2, "i16", torch.int16)
 int32 = DType("int32", "int", 4, "i32", torch.int32)
 int64 = DType("int64", "int", 8, "i64", torch.int64)
 fp8_e4m3 = DType("fp8_e4m3", "float", 1, "f8E4M3FN", torch.float8_e4m3fn)
@@ -73,13 +80,20 @@ fp64 = DType("fp64", "float", 8, "f64", torch.float64)
 complex64 = DType("complex64", "complex", 8, "complex<f32>", torch.complex64)
 complex128 = DType("complex128", "complex", 16, "complex<f64>", torch.complex128)
 
-ALL = (bool_, int8, int32, int64, fp8_e4m3, fp8_e5m2, fp16, bf16, tf32, fp32, fp64, complex64, complex128)
+ALL = (
+    *(bool_, uint8, int8, int16, int32, int64),
+    *(fp8_e4m3, fp8_e5m2, fp16, bf16, tf32, fp32, fp64),
+    *(complex64, complex128),
+)
 """Every declared dtype, narrowest kind and width first."""
 
 COMPLEX = frozenset((complex64, complex128))
 """Pairs of floats, as torch stores them: kernels compute with the parts (`ops/complexes.py`)."""
 
-SUPPORTED = frozenset((bool_, int8, int32, int64, fp8_e4m3, fp8_e5m2, fp16, bf16, fp32, fp64)) | COMPLEX
+FLOAT8 = frozenset((fp8_e4m3, fp8_e5m2))
+"""The 8-bit floats."""
+
+SUPPORTED = frozenset(ALL) - {tf32}
 """The dtypes that tensors may have."""
 
 _BY_TORCH = {dtype.torch: dtype for dtype in ALL if dtype is not tf32}
@@ -93,14 +107,23 @@ _ALIASES = {
     "float": fp32,
     "float64": fp64,
     "double": fp64,
+    "short": int16,
     "int": int32,
     "long": int64,
 }
 _BY_NAME = {dtype.name: dtype for dtype in ALL} | {dtype.mlir: dtype for dtype in ALL if dtype is not tf32} | _ALIASES
 _BY_PYTHON_TYPE: dict[Any, DType] = {bool: bool_, int: int64, float: fp64}
-_FLOAT8 = frozenset((fp8_e4m3, fp8_e5m2))
 _RANK: dict[Kind, int] = {"bool": 0, "int": 1, "float": 2, "complex": 3}
-_ACCUMULATORS = {int8: int32, fp8_e4m3: fp32, fp8_e5m2: fp32, fp16: fp32, bf16: fp32, tf32: fp32}
+_ACCUMULATORS = {
+    uint8: int32,
+    int8: int32,
+    int16: int32,
+    fp8_e4m3: fp32,
+    fp8_e5m2: fp32,
+    fp16: fp32,
+    bf16: fp32,
+    tf32: fp32,
+}
 
 
 def dtype_of(x: object) -> DType:
@@ -148,9 +171,9 @@ def promote(a: DType, b: DType) -> DType:
 
 def _casts(a: DType, b: DType) -> list[str]:
     """What to do about two dtypes that do not meet by themselves."""
-    if a in _FLOAT8 and b in _FLOAT8:
+    if a in FLOAT8 and b in FLOAT8:
         return ['cast both to a wider dtype: x.to("bf16")']
-    narrow, wide = (a, b) if a in _FLOAT8 else (b, a)
+    narrow, wide = (a, b) if a in FLOAT8 else (b, a)
     wide = wide if wide.kind == "float" else fp32
     return [
         f'cast the {narrow} tensor: x.to("{wide}")',
@@ -167,10 +190,10 @@ def promote_product(a: DType, b: DType) -> DType:
     Raises DTypeError for fp8 with integers or bools.
     """
     if a is not b and a.kind == b.kind == "float":
-        if a in _FLOAT8 and b in _FLOAT8:
+        if a in FLOAT8 and b in FLOAT8:
             return fp32
-        if a in _FLOAT8 or b in _FLOAT8:
-            return b if a in _FLOAT8 else a
+        if a in FLOAT8 or b in FLOAT8:
+            return b if a in FLOAT8 else a
     return promote(a, b)
 
 
@@ -182,7 +205,7 @@ def promote_weak(dtype: DType, weak: DType) -> DType:
     """
     if _RANK[weak.kind] <= _RANK[dtype.kind]:
         return dtype
-    narrowed = weak.kind == "complex" and dtype.kind == "float" and dtype not in _FLOAT8
+    narrowed = weak.kind == "complex" and dtype.kind == "float" and dtype not in FLOAT8
     return complex_of(dtype) if narrowed else promote(dtype, weak)
 
 
@@ -210,11 +233,22 @@ def holds(wide: DType, narrow: DType) -> bool:
     if wide.kind == narrow.kind == "float":
         a, b = torch.finfo(wide.torch), torch.finfo(narrow.torch)
         return a.eps <= b.eps and a.max >= b.max and a.smallest_normal <= b.smallest_normal
-    return wide.kind == narrow.kind == "int" and wide.itemsize >= narrow.itemsize
+    if not wide.kind == narrow.kind == "int":
+        return False
+    outer, inner = torch.iinfo(wide.torch), torch.iinfo(narrow.torch)
+    return outer.min <= inner.min and inner.max <= outer.max
+
+
+def wrapped(value: int, dtype: DType) -> int:
+    """The integer of an integer dtype that a whole number becomes when it wraps around: 300 is 44 of `uint8`."""
+    limits = torch.iinfo(dtype.torch)
+    return (value - limits.min) % (1 << dtype.bits) + limits.min
 
 
 def accumulator(dtype: DType) -> DType:
-    """The dtype in which products and sums are formed: fp32 for narrower floats, int32 for int8, else `dtype`."""
+    """The dtype in which products and sums are formed: fp32 for narrower floats, int32 for narrower integers, else
+    `dtype`.
+    """
     return _ACCUMULATORS.get(dtype, dtype)
 
 

@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from tessera.compiler import entry
-from tessera.dtypes import bf16, dtype_of, fp8_e4m3, fp8_e5m2
+from tessera.dtypes import FLOAT8, bf16, dtype_of
 from tessera.errors import ArgumentError, DeviceError, DTypeError, InPlaceError, ValueControlFlowError
 from tessera.lazy import evaluation
 from tessera.lazy.devices import CPU, INTERPRETER, check_device, is_cpu_memory, is_mesh, torch_device
@@ -362,7 +362,7 @@ class Tensor(OperatorMethods):
     def __reduce__(self) -> tuple[Any, ...]:
         values = self._values()
         # torch pickles no 8-bit floats outside of files of its own.
-        stored = values.view(torch.uint8) if self.dtype in _FLOAT8 else values
+        stored = values.view(torch.uint8) if self.dtype in FLOAT8 else values
         return type(self).unpickler, (stored, self._device, values.dtype)
 
     def __copy__(self) -> Tensor:
@@ -387,8 +387,7 @@ class Tensor(OperatorMethods):
 
 use_node_class(Tensor)
 
-_FLOAT8: Final = (fp8_e4m3, fp8_e5m2)
-_NOT_IN_NUMPY: Final = (bf16, *_FLOAT8)
+_NOT_IN_NUMPY: Final = FLOAT8 | {bf16}
 _DEVICES: Final = (CPU, INTERPRETER, "cuda", "mps", "meta", "xpu")
 
 

@@ -35,6 +35,7 @@ from tessera.doors.elementwise.arithmetic import (
     maximum,
     minimum,
     mul,
+    nextafter,
     pow,
     remainder,
     sub,
@@ -137,7 +138,7 @@ from tessera.doors.reductions import (
     var,
 )
 from tessera.doors.rotary import rope
-from tessera.doors.selection import argsort, cummax, cummin, cumprod, cumsum, histc, sort, topk
+from tessera.doors.selection import argsort, cummax, cummin, cumprod, cumsum, histc, searchsorted, sort, topk
 from tessera.doors.spectral import (
     complex,
     conj,
@@ -319,6 +320,7 @@ __all__ = [
     "nan_to_num",
     "ne",
     "neg",
+    "nextafter",
     "one_hot",
     "ones",
     "ones_like",
@@ -347,6 +349,7 @@ __all__ = [
     "scatter",
     "scatter_add",
     "scatter_reduce",
+    "searchsorted",
     "sigmoid",
     "sign",
     "signbit",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,10 +20,14 @@ from tessera.ops.flow.records import NAMES as FLOWS
 from tests.fuzz.contents import fill, viewed
 from tests.fuzz.motifs import MOTIFS, Motif
 from tests.fuzz.oracle import values_of, widened
-from tests.fuzz.program import Input, Memory, Program, Shape, Step, harvested
+from tests.fuzz.program import Input, Memory, Program, Shape, harvested
 
 NOT_DRAWN = frozenset(("checked_divisor", *FLOWS))
-"""Records whose operands a rule cannot say: divisors without zeros, and bodies of loops, which are functions."""
+"""Records whose operands a rule cannot say: divisors without zeros, and bodies of loops, which are functions: those
+    are drawn as a pattern (`motifs.looped`).
+"""
+
+DRAWN = tuple(record for record in OPERATORS.values() if record.name not in NOT_DRAWN)
 
 EXTENTS = (1, 2, 2, 3, 5, 7, 8, 12, 16, 17, 31, 33, 64, 65)
 """Ones, primes, borders of vectors and register tiles, and their neighbours."""
@@ -127,14 +132,37 @@ class Growth:
             return None
         return value if value.dtype is wanted.dtype else call("cast", value, dtype=wanted.dtype)
 
+    def within(self, values: Sequence[Tensor], wanted: Sequence[WantedOperand | None]) -> list[Tensor]:
+        """What the body of a loop makes of its operands: results of the wanted forms, of any form where that is None.
+        It may read a value from outside.
+        """
+        outer, chance = self.values, self.chance
+        self.values = [*values, *([self.any()] if chance.random() < 0.3 else [])]
+        try:
+            for _ in range(chance.randint(1, 6)):
+                record = chance.choice(DRAWN)
+                made = self.applied(record)
+                if made is not None and math.prod(made.shape) <= MOST_ELEMENTS:
+                    self.values.append(made)
+            return [self.any() if each is None else self._last_formed(each) for each in wanted]
+        finally:
+            self.values = outer
+
+    def _last_formed(self, wanted: WantedOperand) -> Tensor:
+        """The latest value that has the wanted form, or can be brought into it."""
+        for value in reversed(self.values):
+            same = value.shape == wanted.shape and value.dtype is wanted.dtype
+            formed = value if same else self.formed(value, wanted)
+            if formed is not None:
+                return call("tanh", formed) if wanted.dtype.kind == "float" and self.chance.random() < 0.6 else formed
+        return self.fresh(wanted.shape, wanted.dtype)
+
     # -- growing ------------------------------------------------------------------------------------------------------
 
     def grow(self, count: int) -> None:
         """Applies operators and patterns, as long as their results are of use, until there are `count` steps."""
         families: dict[str, list[Operator]] = {}
-        for record in OPERATORS.values():
-            if record.name in NOT_DRAWN:
-                continue
+        for record in DRAWN:
             families.setdefault(record.family, []).append(record)
         weights = {"elementwise": 5, "layout": 4, "reduction": 3, "row": 2, "library": 2}
         names = sorted(families)
@@ -247,7 +275,7 @@ def _operand_structures(value: Tensor) -> list[Any]:
 
 
 def _smooth(program: Program) -> bool:
-    return all(not isinstance(entry, Step) or entry.operator not in _ROUGH for entry in program.entries)
+    return program.operators.isdisjoint(_ROUGH)
 
 
 _ROUGH = frozenset("floor ceil round fmod".split())

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tessera import op
+from tessera.dtypes import int64
 from tessera.ops.applications.rule import WantedOperand
+from tessera.ops.flow.records import DTYPES as FLOWING
 from tests.fuzz.borders import BORDERS
 
 Tensor: TypeAlias = Any
@@ -221,6 +223,41 @@ def filtered(growth: Any, x: Tensor) -> Tensor | None:
     return op.irfft(spectrum * 0.5, n=x.shape[-1]) + x
 
 
+def looped(growth: Any, x: Tensor) -> Tensor | None:
+    """A loop or a branch whose body is drawn, over a value, its rows, and what it reads from outside."""
+    if x.dtype not in FLOWING or (growth.smooth and x.dtype.kind != "float"):
+        return None
+    chance, kind = growth.chance, growth.chance.choice(("scan", "scan", "scan", "map", "while", "cond"))
+    carry = WantedOperand(x.shape, x.dtype)
+    if kind == "while":
+        steps = chance.randint(0, 4)
+        found = op.while_loop(
+            lambda value: value[0] < steps,
+            lambda value: (value[0] + 1, growth.within([value[1]], [carry])[0]),
+            (growth.fresh((), int64, below=1), x),
+        )
+        return found[1]
+    if kind == "cond":
+        asked = op.sum(x) > chance.choice((-1e9, 0, 1e9)) if x.dtype.kind != "bool" else op.all(x)
+        return op.cond(asked, *[lambda value: growth.within([value], [carry])[0]] * 2, x)
+    length = chance.choice((0, 1, 2, 3, 5))
+    if x.shape and x.shape[0] <= 7 and chance.random() < 0.5:
+        xs, carry = x, WantedOperand(x.shape[1:], x.dtype)
+    else:
+        xs = growth.obtain(WantedOperand((length, *x.shape), x.dtype))
+    if kind == "map":
+        return op.map(lambda row: growth.within([row], [None])[0], xs)
+    last, rows = op.scan(
+        lambda value, row: tuple(growth.within([value, row], [carry, None])),
+        growth.obtain(carry),
+        xs,
+        reverse=chance.random() < 0.3,
+    )
+    if chance.random() < 0.5 and last.dtype is rows.dtype:
+        return op.concat([op.reshape(last, (-1,)), op.reshape(rows, (-1,))], 0)
+    return chance.choice((last, rows))
+
+
 MOTIFS: tuple[Motif, ...] = (
     convolution_block,
     squeeze_and_excitation,
@@ -237,5 +274,6 @@ MOTIFS: tuple[Motif, ...] = (
     running,
     selected,
     filtered,
+    looped,
     *BORDERS,
 )

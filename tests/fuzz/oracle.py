@@ -15,10 +15,10 @@ from types import MappingProxyType
 
 import torch
 
-from tessera.dtypes import DType, dtype_of
+from tessera.dtypes import DType, dtype_of, int64
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.applications import transforms
-from tests.fuzz.program import Input, Number, Program, Step
+from tests.fuzz.program import Input, Loop, Number, Program, Step
 
 RUNS = 6
 UNITS = 4.0
@@ -144,6 +144,8 @@ def _computed(
     """The result of a step; `known`: its operands are exact, so that nothing moves them."""
     record = OPERATORS[step.operator]
     named = dict(zip(record.attributes, step.attributes, strict=True))
+    if isinstance(named.get("control"), Loop):
+        return _unrolled(named["control"], operands, dtype, named["length"], noise)
     exact = record.family == "layout" or step.operator in ("where", "take", "gather")
     if noise is not None and noise.rounding and noise.units < 0 and _wants_finite(record):
         operands = [x if kind.kind not in _WIDEST else _finite(x) for x, kind in zip(operands, kinds, strict=True)]
@@ -170,6 +172,40 @@ def _computed(
         return _equal_by_chance(result, operands, kinds[0], equal=noise.rounding)
     terms = _frequencies(result, named) if _is_transform(record) else record.terms(*operands, **named)
     return noise.moved(result, dtype, terms, least=_vanishing(dtype), common=record.family == "row")
+
+
+def _unrolled(
+    loop: Loop, operands: Sequence[torch.Tensor], dtype: DType, length: int, noise: Noise | None
+) -> torch.Tensor:
+    """The results of one dtype of a loop, step after step, one behind the other."""
+    *_, body = loop.bodies
+    kinds = [dtypes_of(body)[root] for root in body.roots]
+    if loop.kind == "Cond":
+        results = _of_body(loop.bodies[0 if bool(operands[0]) else 1], operands[1:], noise)
+    elif loop.kind == "While":
+        results, count = list(operands[: loop.carries]), 0
+        same = operands[loop.carries :]
+        while bool(_of_body(loop.bodies[0], [*results, *same], noise)[0]):
+            results, count = _of_body(body, [*results, *same], noise), count + 1
+        results, kinds = [*results, torch.tensor(count)], [*kinds, int64]
+    else:
+        results, last = list(operands[: loop.carries]), loop.carries + loop.slices
+        stacked = []
+        for place in range(length - 1, -1, -1) if loop.reverse else range(length):
+            sliced = [each[place] for each in operands[loop.carries : last]]
+            made = _of_body(body, [*results, *sliced, *operands[last:]], noise)
+            results = made[: loop.carries]
+            stacked.append(made[loop.carries :])
+        rows = zip(*(stacked[::-1] if loop.reverse else stacked), strict=True)
+        results += [torch.stack(each) for each in rows]  # without steps there are no elements
+    own = [each.flatten() for each, kind in zip(results, kinds, strict=False) if kind is dtype]
+    return torch.cat(own) if own else torch.zeros(0, dtype=_WIDEST.get(dtype.kind, dtype.torch))
+
+
+def _of_body(body: Program, operands: Sequence[torch.Tensor], noise: Noise | None) -> list[torch.Tensor]:
+    given = {place: operands[entry.memory] for place, entry in enumerate(body.entries) if isinstance(entry, Input)}
+    values = values_of(body, (), noise, given)
+    return [values[root] for root in body.roots]
 
 
 def _vanishing(dtype: DType) -> float:

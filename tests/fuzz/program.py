@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
+from tessera.doors.flow.bodies import Body, traced
+from tessera.doors.flow.controls import Cond, Scan, While, one_for_all
 from tessera.dtypes import DType, dtype_of
-from tessera.lazy.leaves.leaf import Leaf, scalar_leaf
-from tessera.lazy.node import Node, leaf_node
+from tessera.lazy.devices import CPU
+from tessera.lazy.leaves.leaf import Leaf, Placeholder, scalar_leaf
+from tessera.lazy.node import Node, joined, leaf_node
+from tessera.lazy.structures import interning
 from tessera.lazy.structures.building import apply
 from tessera.lazy.structures.structure import Structure
 from tessera.ops import OPERATORS
@@ -82,8 +86,15 @@ class Program:
 
     @property
     def operators(self) -> set[str]:
-        """The names of the operators."""
-        return {entry.operator for entry in self.entries if isinstance(entry, Step)}
+        """The names of the operators, those of loops' bodies among them."""
+        found = {entry.operator for entry in self.entries if isinstance(entry, Step)}
+        return found.union(*[body.operators for loop in self.loops for body in loop.bodies])
+
+    @property
+    def loops(self) -> list[Loop]:
+        """What the loops and branches among the steps do."""
+        attributes = [each for entry in self.entries if isinstance(entry, Step) for each in entry.attributes]
+        return [each for each in attributes if isinstance(each, Loop)]
 
     def with_roots(self, roots: Iterable[int]) -> Program:
         """The same entries with other results."""
@@ -101,7 +112,82 @@ class Program:
         return made
 
 
-_CLASSES = {known.__name__: known for known in (Memory, Input, Number, Step, Program)}
+@dataclass(frozen=True)
+class Loop:
+    """A loop or a branch: the attribute `control` of its steps, as plain data.
+
+    A body is a program each of whose memories is one operand. `kind`: "Scan" (one body, over `carries` values that go
+    from step to step and `slices` operands of which each step gets one), "While" (condition and body), "Cond" (two).
+    """
+
+    kind: str
+    bodies: tuple[Program, ...]
+    carries: int = 0
+    slices: int = 0
+    reverse: bool = False
+
+    @staticmethod
+    def of(control: Any) -> Loop:
+        """The loop that a control runs."""
+        if isinstance(control, Scan):
+            return Loop("Scan", (_program_of(control.body),), control.carries, control.slices, control.reverse)
+        if isinstance(control, While):
+            return Loop("While", (_program_of(control.condition), _program_of(control.body)), control.carries)
+        assert isinstance(control, Cond)
+        return Loop("Cond", (_program_of(control.if_true), _program_of(control.if_false)))
+
+    def control(self) -> Any:
+        """A control that runs the loop."""
+        bodies = [_body_of(body) for body in self.bodies]
+        if self.kind == "Scan":
+            return one_for_all(Scan, *bodies, self.carries, self.slices, self.reverse)
+        return one_for_all(While, *bodies, self.carries) if self.kind == "While" else one_for_all(Cond, *bodies)
+
+
+CONSTANT = "constant"
+"""What `Memory.values` says of a body's operand that stays as it is."""
+
+
+def _program_of(body: Body) -> Program:
+    memories = [
+        Memory(
+            layout.dtype.name,
+            1 + sum(max(extent - 1, 0) * stride for extent, stride in zip(layout.shape, layout.strides, strict=True)),
+            *(0, layout.shape, layout.strides),
+            CONSTANT if layout.frozen else "ordinary",
+        )
+        for layout in body.structures
+    ]
+    holders: list[Leaf] = [Placeholder(layout) for layout in body.structures]
+
+    def entry(leaf: Leaf) -> Entry:
+        if leaf.structure.kind == "scalar":
+            return Number(leaf.owner, leaf.dtype.name)
+        return Input(holders.index(leaf), 0, leaf.shape, leaf.structure.strides)
+
+    return Program(tuple(memories), *_entries(joined(body.nodes(holders)), entry))
+
+
+def _body_of(program: Program) -> Body:
+    layouts = [
+        interning.buffer(each.shape, each.strides, dtype_of(each.dtype), CPU, each.values == CONSTANT)
+        for each in program.memories
+    ]
+
+    def function(*operands: Any) -> tuple[Any, ...]:
+        nodes: list[Any] = []
+        for entry in program.entries:
+            if isinstance(entry, Input):
+                nodes.append(operands[entry.memory])
+            else:
+                nodes.append(number(entry) if isinstance(entry, Number) else stepped(entry, nodes))
+        return tuple(nodes[root] for root in program.roots)
+
+    return traced(function, layouts, [])[0]
+
+
+_CONTROLS = (Scan, While, Cond)
+_CLASSES = {known.__name__: known for known in (Memory, Input, Number, Step, Program, Loop)}
 
 
 def _plain(value: Any) -> Any:
@@ -134,19 +220,28 @@ def _made(plain: Any) -> Any:
 
 def harvested(state: tuple[Structure, tuple[Leaf, ...]], places: Sequence[tuple[int, Memory]]) -> Program:
     """The program of expressions that were `lazy.node.joined`; `places` are the addresses of memories, and those."""
+    entries, roots = _entries(state, lambda leaf: _entry(leaf, places))
+    return Program(tuple(memory for _, memory in places), entries, tuple(dict.fromkeys(roots)))
+
+
+def _entries(
+    state: tuple[Structure, tuple[Leaf, ...]], entry: Callable[[Leaf], Entry]
+) -> tuple[tuple[Entry, ...], Shape]:
+    """The entries of expressions, and which of them are the results; `entry` says what a leaf is."""
     structure, leaves = state
     *order, last = structure.post_order()
     entries: list[Entry] = []
     for occurrence in order:
         made = occurrence.structure
         if occurrence.leaf is not None:
-            entries.append(_entry(leaves[occurrence.leaf], places))
+            entries.append(entry(leaves[occurrence.leaf]))
         elif made.operator is None:
             assert made.value is not None
             entries.append(Number(made.value, made.dtype.name, literal=True))
         else:
-            entries.append(Step(made.operator.name, made.attributes, occurrence.operands))
-    return Program(tuple(memory for _, memory in places), tuple(entries), tuple(dict.fromkeys(last.operands)))
+            attributes = tuple(Loop.of(each) if isinstance(each, _CONTROLS) else each for each in made.attributes)
+            entries.append(Step(made.operator.name, attributes, occurrence.operands))
+    return tuple(entries), tuple(last.operands)
 
 
 def _entry(leaf: Leaf, places: Sequence[tuple[int, Memory]]) -> Entry:
@@ -173,4 +268,5 @@ def number(entry: Number) -> Node:
 
 def stepped(entry: Step, nodes: Sequence[Any]) -> Any:
     """The node of a step over the nodes of the entries before it."""
-    return apply(OPERATORS[entry.operator], entry.attributes, [nodes[index] for index in entry.operands])
+    attributes = tuple(each.control() if isinstance(each, Loop) else each for each in entry.attributes)
+    return apply(OPERATORS[entry.operator], attributes, [nodes[index] for index in entry.operands])

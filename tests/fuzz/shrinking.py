@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tests.fuzz.oracle import dtypes_of
-from tests.fuzz.program import Entry, Input, Memory, Number, Program, Shape, Step
+from tests.fuzz.program import Entry, Input, Loop, Memory, Number, Program, Shape, Step
 from tests.fuzz.ways import nodes_of
 
 Fails = Callable[[Program], bool]
@@ -134,7 +134,7 @@ def snippet(program: Program) -> str:
         "from tessera.ops import oracle",
         "from tessera.ops.algebra import call, literal",
         "from tests.fuzz.contents import placed, viewed",
-        "from tests.fuzz.program import Input, Memory, Number, number",
+        "from tests.fuzz.program import Input, Loop, Memory, Number, Program, Step, number",
         "",
     ]
     lines += [f"m{place} = placed({memory!r}, at_end=True)" for place, memory in enumerate(program.memories)]
@@ -152,7 +152,12 @@ def snippet(program: Program) -> str:
 def dtype_names(program: Program) -> list[str]:
     """Names of the dtypes that attributes of steps name."""
     attributes = [each for entry in program.entries if isinstance(entry, Step) for each in entry.attributes]
-    return sorted({each.name for each in attributes if hasattr(each, "itemsize")})
+    nested = [dtype_names(body) for loop in program.loops for body in loop.bodies]
+    return sorted({each.name for each in attributes if hasattr(each, "itemsize")}.union(*nested))
+
+
+def _told(value: object) -> str:
+    return f"{value!r}.control()" if isinstance(value, Loop) else repr(value)
 
 
 def _expression(entry: Entry) -> str:
@@ -164,5 +169,7 @@ def _expression(entry: Entry) -> str:
     from tessera.ops import OPERATORS
 
     names = OPERATORS[entry.operator].attributes
-    given = [f"{name}={value!r}" for name, value in zip(names, entry.attributes, strict=True) if names[name] != value]
+    given = [
+        f"{name}={_told(value)}" for name, value in zip(names, entry.attributes, strict=True) if names[name] != value
+    ]
     return f"call({', '.join([repr(entry.operator), *[f'v{operand}' for operand in entry.operands], *given])})"

@@ -121,7 +121,7 @@ def _places(draw: Draw, shape: Shape, extent: int) -> torch.Tensor:
 
 def _checked(draw: Draw, record: Operator, dtype: DType) -> Case:
     from_end = draw(st.booleans())
-    index = _places(draw, draw(shapes(2)), 7).to(dtype.torch) - (3 if from_end else 0)
+    index = _places(draw, draw(shapes(2)), 7).to(dtype.torch) - (3 if from_end and not dtype.is_unsigned else 0)
     return Case(call("checked_index", as_node(index), what="test", extent=7, from_end=from_end))
 
 

@@ -43,7 +43,7 @@ def filled(shape: Shape, dtype: DType, values: Values, seed: int) -> torch.Tenso
         plain = torch.randint(-9, 10, shape, generator=generator).double()
     if dtype.kind == "bool":
         return plain > 0
-    tensor = plain.to(dtype.torch)
+    tensor = (plain.to(torch.int64) if dtype.kind == "int" else plain).to(dtype.torch)  # bytes wrap around
     if values == "ordinary":
         return tensor
     extremes = _special(dtype) if values == "special" else _special(dtype) + _limits(dtype)
@@ -65,7 +65,7 @@ def _limits(dtype: DType) -> list[Any]:
         denormal = info.smallest_normal / 4
         return [info.max, info.min, info.smallest_normal, denormal, -denormal, 88.5, -88.5, 1.0, -1.0]
     limits = torch.iinfo(dtype.torch)
-    return [limits.max, limits.min, 0, -1]
+    return [limits.max, limits.min, 0, 1 if dtype.is_unsigned else -1]
 
 
 def laid_out(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
@@ -94,4 +94,4 @@ def poison_value(dtype: torch.dtype) -> Any:
     """A value that spoils every result it gets into."""
     if dtype.is_floating_point:
         return math.nan
-    return True if dtype is torch.bool else torch.iinfo(dtype).min // 3
+    return True if dtype is torch.bool else torch.iinfo(dtype).min // 3 or torch.iinfo(dtype).max // 3

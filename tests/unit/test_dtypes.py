@@ -17,10 +17,12 @@ from tessera.dtypes import (
     DType,
     accumulator,
     dtype_of,
+    holds,
     promote,
     promote_product,
     promote_scalar,
     promote_weak,
+    wrapped,
 )
 from tessera.errors import DTypeError
 
@@ -71,6 +73,8 @@ def test_tf32_is_stored_as_fp32_and_never_found_for_data() -> None:
         ("half", dtypes.fp16),
         ("int", dtypes.int32),
         ("long", dtypes.int64),
+        ("short", dtypes.int16),
+        (numpy.uint8, dtypes.uint8),
         ("bool", dtypes.bool_),
     ],
 )
@@ -160,10 +164,26 @@ def test_what_is_no_real_number_is_refused(value: object) -> None:
         promote_scalar(dtypes.fp32, value)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("narrow", [dtype for dtype in STORED if dtype.kind == "int"], ids=repr)
+@pytest.mark.parametrize("wide", [dtype for dtype in STORED if dtype.kind == "int"], ids=repr)
+def test_an_integer_dtype_holds_those_whose_limits_it_has(wide: DType, narrow: DType) -> None:
+    limits = torch.tensor([torch.iinfo(narrow.torch).min, torch.iinfo(narrow.torch).max])
+    assert holds(wide, narrow) is torch.equal(limits.to(wide.torch).long(), limits)
+
+
+@pytest.mark.parametrize("value", [0, -1, 44, 127, 128, 255, 256, 300, -129, 1 << 15, (1 << 40) - 3, -(1 << 63)])
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64], ids=repr)
+def test_whole_numbers_wrap_around_as_torchs_do(dtype: DType, value: int) -> None:
+    assert wrapped(value, dtype) == torch.tensor(value).to(dtype.torch).item()
+    assert dtype.is_unsigned is (dtype is dtypes.uint8)
+
+
 def test_sums_of_narrow_dtypes_are_formed_in_wider_ones() -> None:
     assert {dtype.name: accumulator(dtype).name for dtype in ALL} == {
         "bool": "bool",
+        "uint8": "int32",
         "int8": "int32",
+        "int16": "int32",
         "int32": "int32",
         "int64": "int64",
         "fp8_e4m3": "fp32",

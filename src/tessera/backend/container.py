@@ -48,6 +48,13 @@ def text(value: object) -> str:
     return value
 
 
+def distance(value: object) -> int:
+    """A stride of a header, which may go backwards; TypeError for anything but a whole number of 64 bits."""
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
+        raise TypeError(f"{str(value)[:40]!r} is no stride")
+    return value
+
+
 def whole(value: object) -> int:
     """A count of a header; TypeError for anything but a whole number from 0 up that fits into 63 bits."""
     if type(value) is not int or not 0 <= value < 1 << 63:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from tessera.backend import container
-from tessera.backend.container import text, whole
+from tessera.backend.container import distance, text, whole
 from tessera.backend.gpu_objects import GpuKernelObject, GpuParameter, LaunchFacts, StaticFacts, TensorMapFacts
 from tessera.errors import CompileError
 from tessera.target import CoreFacts, Target
@@ -111,11 +111,12 @@ def _from_header(header: Mapping[str, Any], code: bytes) -> KernelObject:
 
 
 def _parameter(fields: Mapping[str, Any]) -> Parameter:
-    def extents(values: Iterable[object]) -> tuple[int | None, ...]:
-        return tuple(None if value is None else whole(value) for value in values)
+    def relied_on(read: Callable[[object], int], values: Iterable[object]) -> tuple[int | None, ...]:
+        return tuple(None if value is None else read(value) for value in values)
 
     stated = fields["extents"]
-    return Parameter(text(fields["dtype"]), None if stated is None else extents(stated), extents(fields["strides"]))
+    extents = None if stated is None else relied_on(whole, stated)
+    return Parameter(text(fields["dtype"]), extents, relied_on(distance, fields["strides"]))
 
 
 class LoadedKernel(Protocol):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from tessera.doors.calls.nodes import call, node, on
-from tessera.dtypes import int8, int32
+from tessera.dtypes import accumulator
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.lazy.leaves.conversion import as_operands
@@ -26,14 +26,14 @@ def einsum(equation: str, *operands: ArrayLike, stream: Stream | None = None) ->
     multiplications. Each is one matrix product over views of its operands, or a map where nothing is summed over, so
     that an equation costs what the same products written by hand do.
 
-    Of int8 operands the result is int32, the dtype of the sums, wherever something is multiplied or summed, whatever
-    the equation; what is only put in another order stays int8.
+    Of integers of 8 and 16 bits the result is int32, the dtype of the sums, wherever something is multiplied or summed,
+    whatever the equation; what is only put in another order keeps its dtype.
 
     Raises ArgumentError (E_ARGUMENT) for an equation that is none or does not fit the operands' ranks,
     ShapeMismatchError (E_SHAPE_MISMATCH) where extents differ, with all shapes.
 
-    Shapes: those of the equation. Dtypes: floats, 8-bit floats and complex; int8 and int32 give int32; int64 gives
-    int64; not bools (E_DTYPE).
+    Shapes: those of the equation. Dtypes: floats, 8-bit floats and complex; integers up to 32 bits give int32;
+    int64 gives int64; not bools (E_DTYPE).
 
     >>> op.einsum("bij,bjk->bik", op.ones((2, 3, 4)), op.ones((2, 4, 5))).shape
     (2, 3, 5)
@@ -85,8 +85,9 @@ class _Term:
         return _Term(wide.value.sum(axes).to(wide.value.dtype), labels)
 
     def wide(self) -> _Term:
-        """The term in the dtype that its products and sums have: int32 of int8, as a matrix product's."""
-        return _Term(self.value.to(int32), self.labels) if self.value.dtype is int8 else self
+        """The term in the dtype that its products and sums have: int32 of narrower integers, as a matrix product's."""
+        dtype = self.value.dtype
+        return _Term(self.value.to(accumulator(dtype)), self.labels) if dtype.kind == "int" else self
 
     def transposed(self, labels: Sequence[str]) -> Tensor:
         """The tensor with its dimensions in the order of `labels`, which are all of its own."""

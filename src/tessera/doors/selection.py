@@ -203,6 +203,27 @@ def argsort(
     return places
 
 
+def searchsorted(
+    row: ArrayLike, values: ArrayLike, *, right: bool = False, side: str | None = None, stream: Stream | None = None
+) -> Tensor:
+    """Where values belong in a row that is in order, so that it stays in order: before equal elements (int64), and with
+    `right`, or `side="right"`, behind them. NaN belongs to the end.
+
+    Computed by torch's library. Shapes: row [n] and values of any shape, or row [..., n] and values [..., m]; the
+    result has that of the values. Dtypes: integers and floats, which meet as in arithmetic, give int64; not 8-bit
+    floats, bools and complex (E_DTYPE). Raises ShapeMismatchError (E_SHAPE_MISMATCH) for other shapes, ArgumentError
+    (E_ARGUMENT) for other sides.
+
+    >>> op.searchsorted(op.tensor([1, 3, 5]), op.tensor([0, 3, 9])).tolist()
+    [0, 1, 3]
+    """
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise ArgumentError(f"searchsorted: side={side!r}, right={right!r}", hints=['side="left" or side="right"'])
+    behind = flag(right, "right") or side == "right"
+    made = call("searchsorted", as_node(row), as_node(values), right=behind)
+    return typed(Tensor, issuing.on(made, stream))
+
+
 def _both(values: Tensor, indices: Tensor, stream: Stream | None) -> tuple[Tensor, Tensor]:
     if stream is not None:
         issuing.issue_all([values, indices], stream)

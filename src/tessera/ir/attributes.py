@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import (
     FloatAttr,
     IntegerAttr,
     IntegerType,
+    Signedness,
     StringAttr,
     TensorType,
 )
@@ -38,7 +39,9 @@ ELEMENT_TYPES: dict[str, Attribute] = {
     "fp8_e5m2": Float8E5M2Type(),
     "int64": IntegerType(64),
     "int32": IntegerType(32),
+    "int16": IntegerType(16),
     "int8": IntegerType(8),
+    "uint8": IntegerType(8, Signedness.UNSIGNED),
     "bool": IntegerType(1),
     "complex64": ComplexType(Float32Type()),
     "complex128": ComplexType(Float64Type()),

@@ -33,6 +33,8 @@ _RECORDS: Final = (
     "indexing.histograms",
     "contraction.grouped",
     "collective.parts",
+    "indexing.searching",
+    "elementwise.neighbours",
 )
 """The modules that register operators, in the order of `OPERATORS`, by which the fuzzer draws."""
 

@@ -317,8 +317,9 @@ def register(operator: Operator) -> Operator:
 
 
 def _cast(operand: Structure, dtype: DType) -> Structure:
-    # A number's accumulator (fp32 beside bf16) is as exact as the number gets, so numbers of the right kind stay.
-    if operand.dtype is dtype or (operand.weak and operand.dtype is accumulator(dtype)):
+    # A number's accumulator (fp32 beside bf16) is as exact as the number gets, so numbers of the right kind stay; those
+    # beside narrow integers wrap around first, as torch's do.
+    if operand.dtype is dtype or (operand.weak and dtype.kind != "int" and operand.dtype is accumulator(dtype)):
         return operand
     if operand.kind == "constant":
         return interning.constant(operand.value or 0, dtype)

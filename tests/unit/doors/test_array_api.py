@@ -17,8 +17,8 @@ from tessera.handle import Tensor
 from tests.array_api import DTYPES, FUNCTIONS, coverage, missing
 from tests.imports import SOURCE
 
-MISSING = frozenset("cumulative_prod nextafter searchsorted".split())
-MISSING_DTYPES = frozenset("int16 uint8 uint16 uint32 uint64".split())
+MISSING: frozenset[str] = frozenset()
+MISSING_DTYPES = frozenset("uint16 uint32 uint64".split())
 
 
 def test_what_is_there_and_what_is_not() -> None:
@@ -40,10 +40,10 @@ def test_a_tensor_names_the_namespace() -> None:
 
 KINDS = {
     "float": ("float32", "float64"),
-    "int": ("int8", "int32", "int64"),
-    "number": ("float32", "float64", "int32", "int64"),
+    "int": ("uint8", "int8", "int16", "int32", "int64"),
+    "number": ("float32", "float64", "uint8", "int16", "int32", "int64"),
     "bool": ("bool",),
-    "bits": ("int32", "int64", "bool"),
+    "bits": ("uint8", "int16", "int32", "int64", "bool"),
     "any": ("float32", "int64", "bool"),
 }
 
@@ -55,7 +55,7 @@ UNARY = {
     "any": "logical_not tril triu matrix_transpose argsort nonzero unique_values",
 }
 BINARY = {
-    "float": "atan2 copysign hypot logaddexp divide",
+    "float": "atan2 copysign hypot logaddexp nextafter divide",
     "number": "add multiply subtract equal greater greater_equal less less_equal not_equal maximum minimum",
     "bits": "bitwise_and bitwise_or bitwise_xor",
     "any": "logical_and logical_or logical_xor",
@@ -70,7 +70,7 @@ ALONG: dict[str, tuple[str, Callable[[Any, Any, int], Any]]] = {
     **{
         name: (kind, _along(name))
         for kind, names in (
-            ("number", "sum prod max min argmax argmin sort cumulative_sum diff flip"),
+            ("number", "sum prod max min argmax argmin sort cumulative_sum cumulative_prod diff flip"),
             ("any", "all any count_nonzero argsort expand_dims unstack flip"),
             ("float", "mean std var"),
         )
@@ -78,6 +78,7 @@ ALONG: dict[str, tuple[str, Callable[[Any, Any, int], Any]]] = {
     },
     "roll": ("any", lambda np, x, axis: np.roll(x, 2, axis=axis)),
     "cumulative sum from 0": ("number", lambda np, x, axis: np.cumulative_sum(x, axis=axis, include_initial=True)),
+    "cumulative product from 1": ("int", lambda np, x, axis: np.cumulative_prod(x, axis=axis, include_initial=True)),
     "unbiased": ("float", lambda np, x, axis: np.var(x, axis=axis, correction=1, keepdims=True)),
     "repeat": ("any", lambda np, x, axis: np.repeat(x, 2, axis=axis)),
     "stack": ("any", lambda np, x, axis: np.stack([x, x], axis=axis)),
@@ -109,6 +110,11 @@ CREATED: dict[str, Callable[[Any], Any]] = {
     "permuted": lambda np: np.permute_dims(np.reshape(np.arange(24), (2, 3, 4)), (2, 0, 1)),
     "squeezed": lambda np: np.squeeze(np.zeros((1, 3, 1), dtype=np.float32), axis=(0, 2)),
     "counts": lambda np: np.unique_counts(np.asarray([3, 1, 3, 2, 1])).counts,
+    "places": lambda np: np.searchsorted(np.asarray([1, 3, 3, 7]), np.asarray([[3, 0], [8, 3]])),
+    "places behind": lambda np: np.searchsorted(np.asarray([1.0, 3.0]), np.asarray([3.0, 0.0]), side="right"),
+    "places by a sorter": lambda np: np.searchsorted(
+        np.asarray([7, 1, 3]), np.asarray([2, 8]), sorter=np.asarray([1, 2, 0])
+    ),
     "inverse": lambda np: np.unique_inverse(np.asarray([[3, 1], [3, 2]])).inverse_indices,
     "first": lambda np: np.unique_all(np.asarray([3, 1, 3, 2, 1])).indices,
 }
@@ -211,7 +217,10 @@ def test_dtypes() -> None:
     assert not xp.isdtype(xp.bool, "numeric")
     assert xp.finfo(xp.complex64).bits == 32
     assert xp.iinfo(xp.int8).max == 127
-    assert {*xp.__array_namespace_info__().dtypes(kind="integral")} == {"int8", "int32", "int64"}
+    assert {*xp.__array_namespace_info__().dtypes(kind="integral")} == {"uint8", "int8", "int16", "int32", "int64"}
+    assert {*xp.__array_namespace_info__().dtypes(kind="unsigned integer")} == {"uint8"}
+    assert xp.result_type(xp.uint8, xp.int8) == xp.int16
+    assert not xp.can_cast(xp.int16, xp.uint8)
     with pytest.raises(ArgumentError, match="numbers alone"):
         xp.result_type(1, 2.0)
 

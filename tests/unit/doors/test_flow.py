@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from tessera import extend, grad, op
-from tessera.doors.flow import controls
-from tessera.errors import ArgumentError, FrozenRandomError, ShapeMismatchError, ValueControlFlowError
+from tessera.doors.flow import bodies, controls
+from tessera.errors import ArgumentError, DTypeError, FrozenRandomError, ShapeMismatchError, ValueControlFlowError
 from tessera.handle import Tensor
+from tessera.lazy.leaves.conversion import as_node
 
 SOURCE = torch.Generator().manual_seed(11)
 
@@ -60,6 +61,24 @@ def test_backwards_and_without_slices() -> None:
     torch.testing.assert_close(sums.torch(), xs.flip(0).cumsum(0).flip(0) - xs)
     count, numbers = op.scan(lambda n, _: (n + 1, n * n), torch.tensor(0), length=5)
     assert (count.item(), numbers.tolist()) == (5, [0, 1, 4, 9, 16])
+
+
+@pytest.mark.parametrize(
+    ("changed", "hint"), [(lambda x: op.complex(x, x), "op.real"), (lambda x: x.to("fp8_e4m3"), "bf16")]
+)
+def test_results_that_a_body_may_not_give_are_refused(changed: Callable[[Any], Any], hint: str) -> None:
+    with pytest.raises(DTypeError, match=rf"(?s)gives.*hint: .*{hint}"):
+        op.map(changed, torch.ones(2, 3))
+
+
+def test_operands_come_into_the_layout_that_a_body_knows_whatever_extents_are_one() -> None:
+    x = normal(4, 1, 6)
+    for wanted in (normal(4, 1, 12)[..., ::2], normal(1, 4, 6).transpose(0, 1), normal(6).expand(4, 1, 6)):
+        source = x if wanted.stride()[0] else x[:1].expand(4, 1, 6)
+        layout = as_node(wanted).structure
+        made = bodies.fitted(layout, source.contiguous())
+        assert torch.equal(made, source)
+        assert as_node(made).structure is layout
 
 
 def test_trees_and_mixed_dtypes() -> None:

@@ -63,6 +63,7 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
     **{name: [(getattr(op, name), (normal(3, 4).sin() * 0.9,))] for name in ("asin", "acos", "atanh", "tan", "erfinv")},
     "acosh": [(op.acosh, (positive(3, 4) + 1.0,))],
     **{name: [(getattr(op, name), (normal(3, 4), normal(4)))] for name in ("atan2", "hypot")},
+    "nextafter": [(op.nextafter, (normal(3, 4), normal(4)))],
     "fmod": [(op.fmod, (normal(3, 4), positive(4)))],
     "sort_values": [
         (lambda a: op.sort(a, 0)[0], (normal(4, 3),)),
@@ -285,7 +286,7 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
 
 NOT_DIFFERENTIABLE = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "argmax"}
 NOT_DIFFERENTIABLE |= {"iota", "philox", "checked_index", "checked_divisor"}
-NOT_DIFFERENTIABLE |= {"topk_indices", "sort_indices", "cummax_indices", "cummin_indices", "histc"}
+NOT_DIFFERENTIABLE |= {"topk_indices", "sort_indices", "cummax_indices", "cummin_indices", "histc", "searchsorted"}
 NOT_DIFFERENTIABLE |= {"floor", "ceil", "round", "floor_divide"}
 NOT_DIFFERENTIABLE |= {*FLOWS}  # tests/unit/doors/test_flow.py
 NOT_DIFFERENTIABLE |= {

@@ -8,6 +8,7 @@ import numpy
 
 from tessera.doors import selection
 from tessera.doors.calls.nodes import node
+from tessera.doors.indexing import take
 from tessera.doors.tensors import conversion as tensors
 from tessera.errors import ShapeMismatchError
 from tessera.handle import Tensor
@@ -22,6 +23,12 @@ def sort(x: ArrayLike, /, *, axis: int = -1, descending: Any = False, stable: An
 def argsort(x: ArrayLike, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
     """The positions of the elements along an axis in order."""
     return selection.argsort(x, axis, descending)
+
+
+def searchsorted(x1: ArrayLike, x2: ArrayLike, /, *, side: str = "left", sorter: ArrayLike | None = None) -> Tensor:
+    """Where the elements of x2 belong in x1, which is in order, or which `sorter` puts in order."""
+    row = x1 if sorter is None else take(x1, sorter, 0)
+    return selection.searchsorted(row, x2, side=side)
 
 
 def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tessera.doors import reductions, selection
@@ -53,14 +54,35 @@ def cumulative_sum(
     x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: Any = False
 ) -> Tensor:
     """Running sums along an axis, which a tensor of one dimension need not name; with `include_initial` from 0 on."""
+    return _running("cumulative_sum", selection.cumsum, 0, x, axis, dtype, include_initial)
+
+
+def cumulative_prod(
+    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: Any = False
+) -> Tensor:
+    """Running products along an axis, which a tensor of one dimension need not name; with `include_initial` from 1
+    on.
+    """
+    return _running("cumulative_prod", selection.cumprod, 1, x, axis, dtype, include_initial)
+
+
+def _running(
+    name: str,
+    scan: Callable[[Tensor, int], Tensor],
+    initial: int,
+    x: ArrayLike,
+    axis: int | None,
+    dtype: DTypeLike | None,
+    include_initial: Any,
+) -> Tensor:
     value = node(x) if dtype is None else astype(x, dtype)
     if axis is None:
         if len(value.shape) != 1:
-            raise ArgumentError(f"cumulative_sum of a tensor of shape {value.shape}", hints=["say which axis"])
+            raise ArgumentError(f"{name} of a tensor of shape {value.shape}", hints=["say which axis"])
         axis = 0
-    made = selection.cumsum(value, axis)
+    made = scan(value, axis)
     if not include_initial:
         return made
     shape = list(made.shape)
     shape[axis] = 1
-    return parts.concat([creation.zeros(shape, made.dtype), made], axis)
+    return parts.concat([creation.full(shape, initial, made.dtype), made], axis)

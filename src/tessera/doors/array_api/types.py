@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -13,14 +14,14 @@ from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.typing import ArrayLike, DTypeLike
 
-_KINDS: Final = {
-    "bool": {"bool"},
-    "signed integer": {"int"},
-    "unsigned integer": set(),
-    "integral": {"int"},
-    "real floating": {"float"},
-    "complex floating": {"complex"},
-    "numeric": {"int", "float", "complex"},
+_KINDS: Final[Mapping[str, Callable[[dtypes.DType], bool]]] = {
+    "bool": lambda dtype: dtype.kind == "bool",
+    "signed integer": lambda dtype: dtype.kind == "int" and not dtype.is_unsigned,
+    "unsigned integer": lambda dtype: dtype.is_unsigned,
+    "integral": lambda dtype: dtype.kind == "int",
+    "real floating": lambda dtype: dtype.kind == "float",
+    "complex floating": lambda dtype: dtype.kind == "complex",
+    "numeric": lambda dtype: dtype.kind != "bool",
 }
 
 
@@ -52,7 +53,7 @@ def isdtype(dtype: DTypeLike, kind: Any) -> Any:
         return True in [isdtype(dtype, each) for each in kind]
     found = dtypes.dtype_of(dtype)
     if isinstance(kind, str) and kind in _KINDS:
-        return found.kind in _KINDS[kind]
+        return _KINDS[kind](found)
     return found is dtypes.dtype_of(kind)
 
 

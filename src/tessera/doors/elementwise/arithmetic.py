@@ -164,6 +164,18 @@ def copysign(a: ArrayLike, b: ArrayLike, *, stream: Stream | None = None) -> Ten
     return on(call("where", signbit(like), -size, size), stream)
 
 
+def nextafter(a: ArrayLike, b: ArrayLike, *, stream: Stream | None = None) -> Tensor:
+    """The number next to a on the way to b; b where they are equal, NaN where one is NaN.
+
+    Computed by torch's library. Shapes: a and b broadcast. Dtypes: fp64, fp32 and bf16; not fp16, 8-bit floats,
+    integers, bools and complex (E_DTYPE). Raises ShapeMismatchError (E_SHAPE_MISMATCH) where shapes do not broadcast.
+
+    >>> op.nextafter(op.tensor([1.0]), 2.0).tolist()
+    [1.0000001192092896]
+    """
+    return binary("nextafter", a, b, stream)
+
+
 def logaddexp(a: ArrayLike, b: ArrayLike, *, stream: Stream | None = None) -> Tensor:
     """log(exp(a) + exp(b)) without overflow.
 

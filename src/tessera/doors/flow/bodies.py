@@ -211,12 +211,11 @@ def _with_memory(value: object) -> Tensor:
 
 
 def fitted(structure: Structure, tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in a layout: itself where it has it."""
+    """The tensor in a layout: itself where it has it. Where the layout repeats elements, the tensor does, too."""
     strides = tuple(0 if extent == 1 else stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
     if strides == structure.strides or 0 in structure.shape:
         return tensor
-    wanted = tuple(
-        1 if extent == 1 else stride for extent, stride in zip(structure.shape, structure.strides, strict=True)
-    )
-    made = torch.empty_strided(structure.shape, wanted, dtype=tensor.dtype, device=tensor.device)
-    return made.copy_(tensor) if 0 not in structure.strides else tensor.contiguous()
+    made = torch.empty_strided(structure.shape, structure.strides, dtype=tensor.dtype, device=tensor.device)
+    first = tuple(slice(None if stride else 1) for stride in structure.strides)
+    made[first].copy_(tensor[first])
+    return made

@@ -13,7 +13,7 @@ import torch
 from tessera.doors.cotangents import pulled_back
 from tessera.doors.flow.bodies import Body, fitted, layout_of, traced
 from tessera.dtypes import int64
-from tessera.errors import ArgumentError
+from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node
@@ -37,8 +37,11 @@ def one_for_all(kind: Callable[..., C], *parts: Any) -> C:
 
 
 def applied(control: Any, operands: Sequence[Node], length: int) -> list[Tensor]:
-    """The results of a control over operands, as expressions."""
+    """The results of a control over operands, as expressions. Raises DTypeError for dtypes that no result has."""
     wanted = {dtype for _, dtype in control.kinds(length)}
+    for dtype in wanted.difference(DTYPES):
+        part = "give its parts: op.real(x), op.imag(x)" if dtype.kind == "complex" else 'cast it: x.to("bf16")'
+        raise DTypeError(f"the body of a loop or a branch gives {dtype}", hints=[part])
     packs = {
         dtype: call(name, *operands, control=control, length=length)
         for name, dtype in zip(NAMES, DTYPES, strict=True)

@@ -34,7 +34,7 @@ def scan(
     stacked (as `jax.lax.scan`). Without `xs`, x is None, and `length` says how many steps; `reverse` begins at the end.
 
     The carry keeps its shapes and dtypes. Raises ArgumentError (E_ARGUMENT) where it does not, ShapeMismatchError
-    (E_SHAPE_MISMATCH) for `xs` of different lengths.
+    (E_SHAPE_MISMATCH) for `xs` of different lengths, DTypeError (E_DTYPE) for results of 8-bit floats and complex.
 
     Shapes: init keeps its own; y is stacked along a first axis, as xs are.
 

@@ -23,7 +23,10 @@ from tessera.ops.methods import Methods
 from tessera.typing import ArrayLike
 
 _BY_DOOR: Final = (
-    (arithmetic, "add sub mul div pow maximum minimum clamp clip floor_divide remainder fmod copysign logaddexp"),
+    (
+        arithmetic,
+        "add sub mul div pow maximum minimum clamp clip floor_divide remainder fmod copysign nextafter logaddexp",
+    ),
     (bits, "bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift"),
     (comparisons, "eq ne lt le gt ge logical_and logical_or logical_xor logical_not"),
     (
@@ -53,6 +56,9 @@ _CASTS: Final = {
     "double": "fp64",
     "half": "fp16",
     "bfloat16": "bf16",
+    "byte": "uint8",
+    "char": "int8",
+    "short": "int16",
     "int": "int32",
     "long": "int64",
     "bool": "bool",

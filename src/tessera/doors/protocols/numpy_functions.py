@@ -30,7 +30,7 @@ _UFUNCS: Final[Mapping[str, Callable[..., Any]]] = {
     **{
         name: getattr(door, name)
         for door, names in (
-            (arithmetic, "maximum minimum floor_divide remainder fmod copysign logaddexp"),
+            (arithmetic, "maximum minimum floor_divide remainder fmod copysign nextafter logaddexp"),
             (bits, "bitwise_and bitwise_or bitwise_xor"),
             (comparisons, "logical_and logical_or logical_xor logical_not"),
             (

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any, Final
 
-from tessera.dtypes import DType
+from tessera.dtypes import DType, wrapped
 from tessera.errors import DeviceError
 from tessera.lazy.devices import CPU, how_to_join, mesh_device
 from tessera.lazy.layouts import Layout
@@ -131,8 +131,11 @@ def scalar(dtype: DType) -> Structure:
 
 
 def constant(value: bool | int | float, dtype: DType) -> Structure:
-    """The structure of a literal, part of the algebra. The value takes the dtype's Python type."""
-    value = float(value) if dtype.kind == "float" else int(value) if dtype.kind == "int" else bool(value)
+    """The structure of a literal, part of the algebra. The value takes the dtype's Python type; integers wrap."""
+    if dtype.kind == "int":
+        value = wrapped(int(value), dtype)
+    else:
+        value = float(value) if dtype.kind == "float" else bool(value)
     # By its text, since 0.0 and -0.0 are equal, and a NaN is not equal to itself.
     key = ("constant", repr(value), dtype)
     known = table.get(key)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from tessera.dtypes import DType, int8, int32
+from tessera.dtypes import DType, accumulator, dtype_of
 from tessera.lazy.structures.promotion import product_dtype
 from tessera.ops.algebra import call, literal, sum_to
 from tessera.ops.applications import products
@@ -33,8 +33,8 @@ def _common(name: str, operands: Sequence[Typed], attributes: Named) -> list[DTy
 
 
 def _element(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
-    """The operands' dtype; of int8, whose products it does not hold, that of the sums."""
-    return int32 if cast[0] is int8 else cast[0]
+    """The operands' dtype; of narrow integers, which do not hold their products, that of the sums."""
+    return accumulator(cast[0]) if cast[0].kind == "int" else cast[0]
 
 
 def _advice(operands: Sequence[Typed], attributes: Named) -> list[str]:
@@ -46,7 +46,8 @@ def _advice(operands: Sequence[Typed], attributes: Named) -> list[str]:
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
-    return x.to(torch.int32) if x.dtype == torch.int8 else x
+    dtype = dtype_of(x.dtype)
+    return x.to(accumulator(dtype).torch) if dtype.kind == "int" else x
 
 
 def _matmul_reference(a: torch.Tensor, b: torch.Tensor, **settings: object) -> torch.Tensor:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy
 import torch
 
-from tessera.dtypes import DType, accumulator
+from tessera.dtypes import DType, accumulator, wrapped
 from tessera.errors import DivisionByZeroError
 from tessera.lazy.leaves.conversion import as_pair
 from tessera.lazy.node import Node
@@ -157,7 +157,7 @@ def _operands(a: object, b: object) -> tuple[Any, Any, DType]:
     met = common_dtype([dividend.structure, divisor.structure])
     if met.kind == "int":
         if isinstance(b, int):
-            if not b:
+            if not wrapped(b, met):  # 256 is 0 beside uint8
                 raise _division_by_zero("the divisor is 0")
         else:
             divisor = call("checked_divisor", call("cast", divisor, dtype=met))

@@ -8,6 +8,7 @@ import torch
 
 from tessera import dtypes
 from tessera.dtypes import DType
+from tessera.errors import ArgumentError
 from tessera.lazy.structures.promotion import common_dtype
 from tessera.ops.record import Named, Typed, dtype_error
 
@@ -52,11 +53,16 @@ def choice(name: str, operands: Sequence[Typed], attributes: Named) -> list[DTyp
 
 
 def within_bounds(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
-    """The dtype in which the operand meets the attributes `minimum` and `maximum`. Raises DTypeError for bools."""
+    """The dtype in which the operand meets the attributes `minimum` and `maximum`. Raises DTypeError for bools,
+    ArgumentError for bounds that an integer dtype does not have.
+    """
     (met,) = set(numbers(name, operands, attributes))
     for bound in (attributes["minimum"], attributes["maximum"]):
         if bound is not None:
             met = dtypes.promote_scalar(met, bound)
+    for bound in (attributes["minimum"], attributes["maximum"]):
+        if met.kind == "int" and bound is not None and dtypes.wrapped(bound, met) != bound:
+            raise ArgumentError(f"{name} at {bound}, which is no number of {met}", hints=["cast to a wider dtype"])
     return [met]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import torch
 
-from tessera.dtypes import DType, bf16, bool_, fp16, fp32, fp64, int8, int32, int64
+from tessera.dtypes import ALL, COMPLEX, FLOAT8, SUPPORTED, DType
 from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications.rule import Application
@@ -46,7 +46,7 @@ class Control(Protocol):
         """Operations, as far as the number of steps is known."""
 
 
-DTYPES: Final = (fp64, fp32, fp16, bf16, int64, int32, int8, bool_)
+DTYPES: Final = tuple(dtype for dtype in ALL[::-1] if dtype in SUPPORTED - COMPLEX - FLOAT8)
 """What results may be of: all that kernels compute with but 8-bit floats and complex numbers."""
 
 NAMES: Final = tuple(f"flow_{dtype}" for dtype in DTYPES)

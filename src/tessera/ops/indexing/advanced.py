@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 import numpy
 import torch
 
-from tessera.dtypes import bool_, int64
+from tessera.dtypes import bool_, int64, uint8
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError, ValueControlFlowError
 from tessera.lazy.evaluation import evaluate
 from tessera.lazy.leaves.conversion import as_node
@@ -176,4 +176,6 @@ def _checked(index: N, extent: int) -> N:
     """Indices from 0 on, of which none is out of range."""
     if index.dtype.kind != "int":
         raise DTypeError(f"an index of {index.dtype}", hints=["integers, or bools of the extents they choose from"])
+    if index.dtype is uint8:  # places to NumPy, a mask to torch
+        raise DTypeError("an index of uint8", hints=['places: x[index.to("int64")]', 'a mask: x[index.to("bool")]'])
     return call("checked_index", index, what="index", extent=extent, from_end=True)

@@ -58,7 +58,7 @@ def kernels(trace: Trace) -> polars.LazyFrame:
 
 
 @dataclass(frozen=True)
-class Places:
+class Whereabouts:
     """How many kernels a trace has, and the devices and regions in which they ran, as far as it names them."""
 
     count: int
@@ -66,16 +66,16 @@ class Places:
     regions: frozenset[str]
 
 
-def places(trace: Trace) -> Places:
+def whereabouts(trace: Trace) -> Whereabouts:
     """What tells where kernels ran."""
-    return trace.once("places", _places)
+    return trace.once("whereabouts", _whereabouts)
 
 
-def _places(trace: Trace) -> Places:
+def _whereabouts(trace: Trace) -> Whereabouts:
     names = [col(name).unique().implode().cast(polars.List(polars.String)) for name in ("device", "region")]
     count, *found = kernels(trace).select(polars.len(), *names).collect(engine="streaming").row(0)
     devices, regions = (frozenset(name for name in each if name is not None) for each in found)
-    return Places(count, devices, regions)
+    return Whereabouts(count, devices, regions)
 
 
 def group(by: str) -> polars.Expr:

@@ -97,7 +97,7 @@ def works(trace: Trace) -> polars.DataFrame:
 
 def _works(trace: Trace) -> polars.DataFrame:
     named = kernels.kernels(trace).with_columns(kernel=kernels.NAME)
-    many = kernels.places(trace).count > MOST_EXACT
+    many = kernels.whereabouts(trace).count > MOST_EXACT
     found = _binned(named, kernel_bins(trace)) if many else _exact(named)
     found = found.with_columns(col(polars.Categorical).cast(polars.String))
     sums = [_summed(each) for each in told_totals(trace) if each.seconds > 0]

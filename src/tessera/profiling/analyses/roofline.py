@@ -263,7 +263,7 @@ def point_of(record: Record) -> RooflinePoint | None:
 def _notes(trace: Trace, found: Sequence[RooflinePoint]) -> tuple[str, ...]:
     """How many kernels are left out, since their work is unknown; and of how many sums alone are known."""
     summed = sum(each.calls for each in told_totals(trace))
-    timed = kernels.places(trace).count + summed
+    timed = kernels.whereabouts(trace).count + summed
     left_out = timed - sum(point.calls for point in found)
     notes = (f"{left_out:,} of {timed:,} kernels have no count of operations or bytes",) if left_out else ()
     return (*notes, SUMS) if summed else notes
@@ -271,7 +271,7 @@ def _notes(trace: Trace, found: Sequence[RooflinePoint]) -> tuple[str, ...]:
 
 def _elsewhere(trace: Trace, target: Target) -> tuple[str, ...]:
     """A sentence where the kernels ran on a device of another kind than the bounds are of."""
-    places = {"cpu" if device == "cpu" else "gpu" for device in kernels.places(trace).devices}
+    places = {"cpu" if device == "cpu" else "gpu" for device in kernels.whereabouts(trace).devices}
     if not places or places == {"cpu" if target.kind == "cpu" else "gpu"}:
         return ()
     name = (trace.metadata.get("target") or {}).get("name") or "another device"
@@ -316,7 +316,7 @@ def _cpu_of(trace: Trace) -> Target:
             f"the trace was recorded on {name}, this is {detect().name}, and the trace holds no ceilings",
             hints=["`tessera quickstart` measures them there: traces recorded afterwards hold them", *hints],
         )
-    others = sorted(kernels.places(trace).devices - {"cpu"})
+    others = sorted(kernels.whereabouts(trace).devices - {"cpu"})
     if others:
         raise ArgumentError(f"kernels of this trace ran on {', '.join(others)}", hints=hints)
     return found

@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import (
     IntegerType,
     MemRefType,
     NoneAttr,
+    Signedness,
     StridedLayoutAttr,
     bf16,
     f8E4M3FN,
@@ -28,6 +29,7 @@ from xdsl.dialects.builtin import (
     f64,
     i1,
     i8,
+    i16,
     i32,
     i64,
 )
@@ -46,7 +48,9 @@ _ELEMENT_TYPES: dict[str, ElementType] = {
     "f8E4M3FN": f8E4M3FN,
     "f8E5M2": f8E5M2,
     "i1": i1,
+    "ui8": IntegerType(8, Signedness.UNSIGNED),
     "i8": i8,
+    "i16": i16,
     "i32": i32,
     "i64": i64,
 }

@@ -101,7 +101,7 @@ _UNGROUPED: Final = {
 
 def _regions(trace: Trace) -> list[str]:
     """The regions that kernels ran in, the first `_MOST_REGIONS` of them."""
-    return sorted(filter(None, kernels.places(trace).regions))[:_MOST_REGIONS]
+    return sorted(filter(None, kernels.whereabouts(trace).regions))[:_MOST_REGIONS]
 
 
 def compared(a: Run, b: Run) -> dict[str, Any]:

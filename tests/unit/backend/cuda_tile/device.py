@@ -25,6 +25,7 @@ from tessera.backend.cuda_tile.program.text import text_of
 from tessera.backend.gpu_objects import LaunchFacts
 from tessera.compiler import pipeline
 from tessera.errors import CompileError
+from tessera.ir.attributes import ELEMENT_TYPES
 from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.tile.facts import static_strides
 from tessera.ir.tile.operations import find_kernel, integers
@@ -89,7 +90,13 @@ class _Driver(InterpreterDriver):
         given = _arguments(emitted, module, arguments)
         op = find_kernel(module)
         outputs = integers(op.outputs)
-        expected = [each.clone() if number in outputs else each for number, each in enumerate(given)]
+        # CUDA Tile IR's bytes have no sign, Tile IR's have.
+        kinds = [getattr(argument.type, "element_type", None) for argument in op.body.block.args]
+        typed = [
+            each.view(torch.uint8) if kind == ELEMENT_TYPES["uint8"] else each
+            for each, kind in zip(given, kinds, strict=True)
+        ]
+        expected = [each.clone() if number in outputs else each for number, each in enumerate(typed)]
         run_kernel(module, expected, partition=random.Random(0))
         launched = []
         for each in emitted.parameters:
@@ -99,7 +106,7 @@ class _Driver(InterpreterDriver):
             )
         run(emitted.program, launched, grid[0])
         for number in outputs:
-            _close(given[number], expected[number])
+            _close(typed[number], expected[number])
 
 
 def _close(found: torch.Tensor, expected: torch.Tensor) -> None:

@@ -294,8 +294,11 @@ def _convert(op: TileOperation, value: Tensor) -> Tensor:
     if op.results[0].number.name == "tf32":
         bits = value.view(torch.int32)
         return ((bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFF).view(torch.float32)
-    if op.name == "exti" and op.attributes["sign"] == 0:
-        assert value.dtype == torch.bool
+    if op.name == "ftoi" and op.attributes["sign"] != SIGNED:
+        assert _dtype(op) == torch.int8
+        return value.to(torch.int64).to(torch.int8)
+    if op.name in ("exti", "itof") and op.attributes["sign"] != SIGNED and value.dtype != torch.bool:
+        value = value.view(torch.uint8)
     return value.to(_dtype(op))
 
 

@@ -67,6 +67,9 @@ FAMILIES: dict[str, Callable[[], tessera.Tensor]] = {
     "attention": lambda: op.flash_attention(
         finite(1, 2, 65, 32), finite(1, 1, 100, 32), finite(1, 1, 100, 32), causal=True
     ),
+    "bytes": lambda: op.cast(finite(9, 70, dtype=torch.float32) * 30 + 127, "uint8") + 77,
+    "bytes as floats": lambda: (op.cast(finite(9, 70, dtype=torch.float32) > 0, "uint8") * 200).to("fp32") * 0.5,
+    "shorts": lambda: op.cast(finite(9, 70, dtype=torch.float32) * 9000, "int16") * 3,
     "integers": lambda: op.sum(op.cast(finite(30, 70, dtype=torch.float32) * 9.0, "int32"), axis=-1),
 }
 

@@ -64,6 +64,8 @@ def test_the_container_gives_back_the_same_kernel() -> None:
     assert kernel.parameters == (Parameter("f32", (None,), (1,)), Parameter("f32"), Parameter("f32", (None,), (1,)))
     assert kernel.outputs == (2,)
     scaled(KernelObject.from_bytes(kernel.to_bytes()))
+    backwards = replace(kernel, parameters=(Parameter("f32", (None,), (-1,)),))
+    assert KernelObject.from_bytes(backwards.to_bytes()) == backwards
 
 
 def test_an_altered_container_is_refused() -> None:

@@ -82,6 +82,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "cumsum": (X, 1),
     "cumprod": (X, 1),
     "histc": (X, 4),
+    "searchsorted": (X[0], X),
+    "nextafter": (X, Y),
     "grouped_matmul": (X, torch.ones(2, 8, 3), torch.tensor([1, 2])),
     "all_reduce": (X,),
     "complex": (X, Y),

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAt
 from xdsl.ir import Operation, SSAValue
 
 from tessera.backend.cuda_tile.emission import functions
-from tessera.backend.cuda_tile.emission.emitter import Handler, TileEmitter, element_of
+from tessera.backend.cuda_tile.emission.emitter import Handler, TileEmitter, element_of, is_unsigned
 from tessera.backend.cuda_tile.program.operations import SIGNED, UNSIGNED, Predicate, Rounding
 from tessera.backend.cuda_tile.program.program import TileValue
 from tessera.backend.cuda_tile.program.types import F32, I1
@@ -94,7 +94,8 @@ def _select(e: TileEmitter, op: arith.SelectOp) -> None:
 
 def convert(e: TileEmitter, value: SSAValue, result: SSAValue) -> None:
     """A value in the element type of `result`; to i1 is a test for non-zero, as torch's `to` does it."""
-    e.define(result, e.converted(e.get(value), element_of(result.type)))
+    signs = is_unsigned(value.type), is_unsigned(result.type)
+    e.define(result, e.converted(e.get(value), element_of(result.type), *signs))
 
 
 def _convert(e: TileEmitter, op: Operation) -> None:

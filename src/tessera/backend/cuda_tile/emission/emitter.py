@@ -31,6 +31,7 @@ from tessera.backend.cuda_tile.program.types import (
     TileType,
     Type,
 )
+from tessera.dtypes import dtype_of
 from tessera.errors import CompileError
 from tessera.ir.attributes import DTYPE_NAMES
 from tessera.ir.tile import operations as tile
@@ -64,6 +65,12 @@ def element_of(kind: Attribute) -> ElementType:
     if found is None:
         raise CompileError(f"CUDA Tile IR has no elements of {element}")
     return found
+
+
+def is_unsigned(kind: Attribute) -> bool:
+    """Whether elements are integers without negative numbers."""
+    name = DTYPE_NAMES.get(getattr(kind, "element_type", kind))
+    return name is not None and dtype_of(name).is_unsigned
 
 
 def shape_of(kind: Attribute) -> tuple[int, ...]:
@@ -201,8 +208,12 @@ class TileEmitter:
         lanes = self.lanes(size, axis, rank)
         return self.add(lanes, self.spread(start, lanes.tile.shape))
 
-    def converted(self, value: TileValue, element: ElementType) -> TileValue:
-        """Other elements, as torch's `to` converts: floats are rounded to nearest, and cut off to integers."""
+    def converted(
+        self, value: TileValue, element: ElementType, from_unsigned: bool = False, to_unsigned: bool = False
+    ) -> TileValue:
+        """Other elements, as torch's `to` converts: floats are rounded to nearest, and cut off to integers. CUDA Tile
+        IR's integers have no sign of their own, so that it is said of both sides.
+        """
         own, kind = value.number, value.tile.of(element)
         if own == element:
             return value
@@ -211,8 +222,9 @@ class TileEmitter:
         if own.is_float and element.is_float:
             return self.build.one("ftof", [value], kind, rounding=Rounding.NEAREST_EVEN)
         if own.is_float:
-            return self.build.one("ftoi", [value], kind, sign=SIGNED, rounding=Rounding.NEAREST_INT_TO_ZERO)
-        sign = UNSIGNED if own == I1 else SIGNED
+            sign = UNSIGNED if to_unsigned else SIGNED
+            return self.build.one("ftoi", [value], kind, sign=sign, rounding=Rounding.NEAREST_INT_TO_ZERO)
+        sign = UNSIGNED if own == I1 or from_unsigned else SIGNED
         if element.is_float:
             return self.build.one("itof", [value], kind, sign=sign, rounding=Rounding.NEAREST_EVEN)
         if element.bits > own.bits:

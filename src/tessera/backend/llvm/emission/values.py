@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import (
     IndexType,
     IntegerType,
     MemRefType,
+    Signedness,
     VectorType,
 )
 from xdsl.ir import Attribute
@@ -28,7 +29,8 @@ from tessera.errors import CompileError
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """An element type: its MLIR name, the LLVM types of values and of memory, its size in bytes.
+    """An element type: its MLIR name, the LLVM types of values and of memory, its size in bytes; of integers, whether
+    they have a sign.
 
     Floats of 16 and 8 bits are held as their bit patterns, because LLVM handles vectors of i16 and i8 well on every
     CPU; arithmetic on them goes through fp32. i1 takes a byte in memory.
@@ -39,6 +41,7 @@ class Element:
     memory: str
     size: int
     kind: Literal["float", "int", "bool"]
+    signed: bool = True
 
 
 F32 = Element("f32", "float", "float", 4, "float")
@@ -48,10 +51,13 @@ BF16 = Element("bf16", "i16", "i16", 2, "float")
 E4M3 = Element("f8E4M3FN", "i8", "i8", 1, "float")
 E5M2 = Element("f8E5M2", "i8", "i8", 1, "float")
 I1 = Element("i1", "i1", "i8", 1, "bool")
+U8 = Element("ui8", "i8", "i8", 1, "int", signed=False)
 I8 = Element("i8", "i8", "i8", 1, "int")
+I16 = Element("i16", "i16", "i16", 2, "int")
 I32 = Element("i32", "i32", "i32", 4, "int")
 I64 = Element("i64", "i64", "i64", 8, "int")
-_INTEGERS = {1: I1, 8: I8, 32: I32, 64: I64}
+_INTEGERS = {IntegerType(each.size * 8 if each.kind == "int" else 1): each for each in (I1, I8, I16, I32, I64)}
+_INTEGERS[IntegerType(8, Signedness.UNSIGNED)] = U8
 _FLOATS: dict[type[Attribute], Element] = {
     Float32Type: F32,
     Float64Type: F64,
@@ -72,8 +78,8 @@ def element_of(attribute: Attribute) -> Element:
         return element_of(attribute.element_type)
     if isinstance(attribute, IndexType):
         return I64
-    if isinstance(attribute, IntegerType) and attribute.width.data in _INTEGERS:
-        return _INTEGERS[attribute.width.data]
+    if isinstance(attribute, IntegerType) and attribute in _INTEGERS:
+        return _INTEGERS[attribute]
     element = _FLOATS.get(type(attribute))
     if element is None:
         raise CompileError(f"the LLVM backend has no code for elements of type {attribute}")

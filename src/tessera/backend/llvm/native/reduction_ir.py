@@ -90,6 +90,7 @@ class Number(NamedTuple):
     stored: str
     wide: str
     align: int
+    signed: bool = True
 
     @property
     def is_float(self) -> bool:
@@ -102,7 +103,9 @@ NUMBERS: Final[Mapping[str, Number]] = {
     "fp64": Number("double", "double", 8),
     "fp16": Number("half", "float", 2),
     "bf16": Number("i16", "float", 2),
+    "uint8": Number("i8", "i8", 1, signed=False),
     "int8": Number("i8", "i8", 1),
+    "int16": Number("i16", "i16", 2),
     "int32": Number("i32", "i32", 4),
     "int64": Number("i64", "i64", 8),
 }
@@ -233,7 +236,7 @@ def _folded(name: str, lanes: int, number: Number, fold: str, left: str, right: 
 def _intrinsic(number: Number, fold: str, lanes: int) -> str:
     if number.is_float:
         return f"llvm.{fold}.v{lanes}f{32 if number.wide == 'float' else 64}"
-    return f"llvm.s{fold}.v{lanes}{number.wide}"
+    return f"llvm.{'s' if number.signed else 'u'}{fold}.v{lanes}{number.wide}"
 
 
 def _declaration(number: Number, fold: str, lanes: int) -> str:

@@ -16,7 +16,7 @@ from tessera.backend.llvm.emission.values import (
     F16,
     F32,
     F64,
-    I64,
+    I32,
     NARROW,
     Element,
     Tile,
@@ -80,17 +80,20 @@ def convert_part(generator: Generator, part: str, lanes: int, source: Element, t
         return emitter.emit(f"{'fpext' if source is F32 else 'fptrunc'} {kinds}")
     if source.kind == "float":
         return _truncate_to_integer(generator, part, lanes, source, target)
+    unsigned = source.kind == "bool" or not source.signed
     if target.kind == "float":
-        return emitter.emit(f"{'uitofp' if source.kind == 'bool' else 'sitofp'} {kinds}")
+        return emitter.emit(f"{'uitofp' if unsigned else 'sitofp'} {kinds}")
     if source.kind == "bool" or target.size > source.size:
-        return emitter.emit(f"{'zext' if source.kind == 'bool' else 'sext'} {kinds}")
+        return emitter.emit(f"{'zext' if unsigned else 'sext'} {kinds}")
+    if target.size == source.size:
+        return part
     return emitter.emit(f"trunc {kinds}")
 
 
 def _truncate_to_integer(generator: Generator, part: str, lanes: int, source: Element, target: Element) -> str:
     """Numbers that do not fit give whatever the CPU gives, hence `freeze`: LLVM would call them poison."""
     emitter = generator.emitter
-    wide = target if target.size >= 4 else I64
+    wide = target if target.size >= 4 else I32  # of which CPUs convert vectors, as of I64 most do not
     kind = vector_type(wide.llvm, lanes)
     number = emitter.emit(f"fptosi {vector_type(source.llvm, lanes)} {part} to {kind}")
     number = emitter.emit(f"freeze {kind} {number}")

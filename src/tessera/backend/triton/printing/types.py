@@ -24,6 +24,8 @@ class TritonElement:
     @property
     def short(self) -> str:
         """Triton's name of it in the signatures of kernels ("bf16", "i64", "fp8e4nv")."""
+        if self.triton == "uint8":
+            return "u8"
         if self.triton == "bfloat16" or self.bits == 8:
             return self.triton.replace("bfloat", "bf").replace("float", "fp").replace("int", "i")
         return f"{'fp' if self.is_float else 'i'}{self.bits}"
@@ -69,7 +71,9 @@ _ELEMENTS = {
     "fp8_e5m2": TritonElement("float8e5", "float", 8),
     "int64": TritonElement("int64", "int", 64),
     "int32": TritonElement("int32", "int", 32),
+    "int16": TritonElement("int16", "int", 16),
     "int8": TritonElement("int8", "int", 8),
+    "uint8": TritonElement("uint8", "int", 8),
     "bool": TritonElement("int1", "bool", 1),
 }
 

@@ -20,19 +20,8 @@ from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structures import interning
 from tessera.lazy.structures import structure as structures
 
-_REAL = frozenset(
-    (
-        dtypes.bool_,
-        dtypes.int8,
-        dtypes.int32,
-        dtypes.int64,
-        dtypes.fp16,
-        dtypes.bf16,
-        dtypes.fp32,
-        dtypes.fp64,
-    )
-)
-"""What partitions compute with: of complex numbers and 8-bit floats torch has the operators."""
+_REAL = dtypes.SUPPORTED - dtypes.COMPLEX - dtypes.FLOAT8 - {dtypes.uint8, dtypes.int16}
+"""What partitions compute with: of complex numbers, 8-bit floats, bytes and 16-bit integers torch has the operators."""
 
 
 class BrokenRow(Exception):  # noqa: N818 - told as a warning or as an error of Tessera's, by who catches it

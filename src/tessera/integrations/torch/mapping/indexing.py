@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from tessera import op
+from tessera.dtypes import uint8
 from tessera.handle import Tensor
 from tessera.integrations.torch.graphs.operators import checked_targets
 from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
@@ -47,7 +48,7 @@ def _flat(shape: Sequence[int], indices: Sequence[Tensor | None]) -> tuple[int, 
     """The first of the indexed dimensions, their number, and one index into all of them, as if they were one."""
     places = [place for place, index in enumerate(indices) if index is not None]
     given = [index for index in indices if index is not None]
-    if any(index.dtype.kind != "int" for index in given):
+    if any(index.dtype.kind != "int" or index.dtype is uint8 for index in given):  # bytes are a mask to torch
         raise Unsupported("an index of truth values")
     if not places or places != list(range(places[0], places[0] + len(places))):
         raise Unsupported("indexed dimensions that do not lie side by side")
