@@ -15,7 +15,7 @@ def doctor(
         str,
         typer.Option(
             "--gpu-model",
-            help="Instead show what the cost model of this GPU assumes (for example h100), and which choices of "
+            help="Instead show what the cost model of this GPU assumes (for example h100; "here" is this machine's), and which choices of "
             "schedules hang on it.",
             metavar="GPU",
         ),
