@@ -46,8 +46,8 @@ _ROWS: tuple[tuple[str, Any, tuple[int, ...]], ...] = (
 
 
 def report(name: str) -> None:
-    """Prints the table for the GPU `name`, "here" for the one of this machine. Raises UnsupportedTargetError for one that
-    is unknown, not here, or has no figures.
+    """Prints the table for the GPU `name`, "here" for the one of this machine. Raises UnsupportedTargetError for one
+    that is unknown, not here, or has no figures.
     """
     gpu = targets.detect_gpu() if name == HERE else targets.gpu(name)
     problems = dict(_problems(gpu))
