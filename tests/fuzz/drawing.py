@@ -23,11 +23,8 @@ from tests.fuzz.oracle import values_of, widened
 from tests.fuzz.program import Input, Memory, Program, Shape, harvested
 
 NOT_DRAWN = frozenset(("checked_divisor", *FLOWS))
-"""Records whose operands a rule cannot say: divisors without zeros, and bodies of loops, which are functions: those
-    are drawn as a pattern (`motifs.looped`).
-"""
-
-DRAWN = tuple(record for record in OPERATORS.values() if record.name not in NOT_DRAWN)
+"""Records whose operands a rule cannot say: divisors without zeros, and bodies of loops, which are functions and drawn
+by a pattern (`motifs.looped`)."""
 
 EXTENTS = (1, 2, 2, 3, 5, 7, 8, 12, 16, 17, 31, 33, 64, 65)
 """Ones, primes, borders of vectors and register tiles, and their neighbours."""
@@ -36,6 +33,11 @@ LARGEST = 1e5
 MOST_ELEMENTS = 40_000
 
 Tensor = Any
+
+
+def drawn() -> list[Operator]:
+    """The records that are drawn by themselves: also those that somebody has registered just now."""
+    return [record for record in OPERATORS.values() if record.name not in NOT_DRAWN]
 
 
 class Growth:
@@ -140,7 +142,7 @@ class Growth:
         self.values = [*values, *([self.any()] if chance.random() < 0.3 else [])]
         try:
             for _ in range(chance.randint(1, 6)):
-                record = chance.choice(DRAWN)
+                record = chance.choice(drawn())
                 made = self.applied(record)
                 if made is not None and math.prod(made.shape) <= MOST_ELEMENTS:
                     self.values.append(made)
@@ -162,7 +164,7 @@ class Growth:
     def grow(self, count: int) -> None:
         """Applies operators and patterns, as long as their results are of use, until there are `count` steps."""
         families: dict[str, list[Operator]] = {}
-        for record in DRAWN:
+        for record in drawn():
             families.setdefault(record.family, []).append(record)
         weights = {"elementwise": 5, "layout": 4, "reduction": 3, "row": 2, "library": 2}
         names = sorted(families)

@@ -19,7 +19,7 @@ from tessera.lazy.structures.structure import Shape
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
 from tests.fuzz.contents import contents, placed
-from tests.fuzz.drawing import NOT_DRAWN, Growth, draw, draw_smooth
+from tests.fuzz.drawing import Growth, draw, draw_smooth, drawn
 from tests.fuzz.motifs import MOTIFS, Motif
 from tests.fuzz.program import Input, Memory, Program, Step
 from tests.fuzz.running import SHARE, Checker, run
@@ -54,7 +54,7 @@ class _Value:
     dtype: DType
 
 
-DRAWN = [record for record in OPERATORS.values() if record.name not in NOT_DRAWN]
+DRAWN = drawn()
 
 
 @pytest.mark.parametrize("record", DRAWN, ids=lambda record: record.name)
