@@ -70,8 +70,9 @@ def speed(out: Path) -> Iterator[Step]:
 
 
 def counters(out: Path) -> Iterator[Step]:
-    """Ceilings and counters."""
-    return map(_tested, _COUNTERS)
+    """Which constants of the model choices hang on here, then ceilings and counters."""
+    yield Step("model", [sys.executable, "-m", "tessera", "doctor", "--gpu-model", "here"])
+    yield from map(_tested, _COUNTERS)
 
 
 STAGES: Final[Mapping[str, Callable[[Path], Iterator[Step]]]] = {

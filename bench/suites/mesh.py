@@ -1,5 +1,6 @@
-"""Collectives between processes of this machine, ours against torch.distributed's over Gloo: checked, then timed by
-turns in the same ranks. Ratios are torch's time over ours, of the fastest rounds.
+"""Collectives between processes of this machine, ours against torch.distributed's over Gloo, and whole programs of two
+ranks against DTensor, DDP, FSDP2 and torch's pipelines: checked, then timed by turns in the same ranks. Ratios are the
+peer's time over ours, of the fastest rounds.
 """
 
 from __future__ import annotations
@@ -28,20 +29,42 @@ LEAST: Final = {
     **{("all-gather Gloo", size << 20, ranks): 2.0 for size in (1, 16, 64) for ranks in RANKS},
 }
 """By case, bytes and ranks, the ratio that is to be reached."""
+LEAST_OF_PROGRAMS: Final = {
+    "DTensor": 4.0,
+    "one process, 1 thread": 1.4,
+    "one process, 2 threads": 0.9,
+    "DDP": 1.1,
+    "FSDP2": 2.5,
+    "torch's GPipe": 1.2,
+    "torch's 1F1B": 1.2,
+}
+"""The same by what a program is held against."""
+MOST_MS: Final = {"planning a 4-D matmul on three axes": 20.0, "planning 96 layers on 72 devices": 1000.0}
+"""Milliseconds that deciding may take."""
 
 
-def measured(ranks: int, threads: int, quick: bool) -> Iterator[dict[str, Any]]:
-    """What the ranks of `bench.mesh_probe` found, case by case."""
+def measured(script: str, ranks: int, threads: int, quick: bool) -> Iterator[dict[str, Any]]:
+    """What the ranks of a script found, case by case."""
     command = [sys.executable, "-m", "tessera", "run", "--ranks", str(ranks), "--threads", str(threads)]
-    command += ["bench/mesh_probe.py", *(["--quick"] if quick else [])]
+    command += [f"bench/{script}.py", *(["--quick"] if quick else [])]
+    for line in _printed(command, threads):
+        if line.startswith("[0] {"):
+            yield json.loads(line.removeprefix("[0] "))
+
+
+def alone(what: str, threads: int, quick: bool) -> Iterator[dict[str, Any]]:
+    """What a process that is no rank takes for decoding (`--alone`) or planning (`--plan`), program by program."""
+    command = [sys.executable, "-m", "bench.mesh_programs", what, *(["--quick"] if quick else [])]
+    yield from map(json.loads, _printed(command, threads))
+
+
+def _printed(command: list[str], threads: int) -> list[str]:
     variables = environment("tessera", threads)
     variables["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
-    for line in done.stdout.splitlines():
-        if line.startswith("[0] {"):
-            yield json.loads(line.removeprefix("[0] "))
+    return done.stdout.splitlines()
 
 
 def figure(case: dict[str, Any], threads: int) -> Figure:
@@ -61,10 +84,30 @@ def figure(case: dict[str, Any], threads: int) -> Figure:
     )
 
 
+def program_figure(case: dict[str, Any], threads: int) -> Figure:
+    """A program's ratio, with both times."""
+    ours, peer = min(case["ours"]), min(case["peer"])
+    name, _, against = case["name"].partition(", against ")
+    note = f"{1e3 * ours:.2f} ms, {against} {1e3 * peer:.2f} ms; fastest of {len(case['ours'])} rounds each"
+    unit = f"x {against}"
+    return Figure(name, "tessera", threads, unit, peer / ours, note=note, least=LEAST_OF_PROGRAMS[against])
+
+
 def run(pool: Pool, progress: Callable[[str], None], quick: bool = False) -> SuiteResult:
     """Runs the suite with the pool's thread count per rank."""
     figures = []
     for ranks in RANKS[:1] if quick else RANKS:
         progress(f"{NAME}, {ranks} ranks of {pool.threads} threads")
-        figures += [figure(case, pool.threads) for case in measured(ranks, pool.threads, quick)]
+        figures += [figure(case, pool.threads) for case in measured("mesh_probe", ranks, pool.threads, quick)]
+    progress(f"{NAME}, programs of 2 ranks of {pool.threads} threads")
+    found = list(measured("mesh_programs", 2, pool.threads, quick))
+    decoded = {case["name"].partition(", against ")[0]: case for case in found}
+    for threads in (1, 2):
+        for case in alone("--alone", threads, quick):
+            against = f"{case['name']}, against one process, {threads} thread{'s' if threads > 1 else ''}"
+            found.append(decoded[case["name"]] | {"name": against, "peer": case["ours"]})
+    figures += [program_figure(case, pool.threads) for case in found]
+    for case in alone("--plan", pool.threads, quick):
+        name, value = case["name"], 1e3 * min(case["ours"])
+        figures.append(Figure(name, "tessera", pool.threads, "ms", value, limit=MOST_MS[name]))
     return SuiteResult(NAME, pool.threads, figures=figures)

@@ -56,7 +56,7 @@ def test_wrong_shapes_are_refused_at_the_call_with_all_shapes(case: str) -> None
 
 WRONG_DTYPES: dict[str, Callable[[], object]] = {
     "complex": lambda: op.exp(torch.ones(3, dtype=torch.complex64)),
-    "uint8": lambda: op.tensor(torch.ones(3, dtype=torch.uint8)),
+    "uint16": lambda: op.tensor(torch.ones(3, dtype=torch.uint16)),
     "numpy strings": lambda: op.tensor(numpy.array(["a", "b"])),
     "silu of integers": lambda: op.silu(torch.ones(3, dtype=torch.int64)),
     "mean of integers": lambda: op.mean(torch.ones(3, dtype=torch.int64)),

@@ -33,7 +33,7 @@ CALLS: Final[Mapping[str, Call | None]] = {
     **dict.fromkeys(
         "add sub mul div floor_divide remainder fmod pow maximum minimum copysign logaddexp atan2 hypot bitwise_and "
         "bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift eq ne lt le gt ge logical_and logical_or "
-        "logical_xor matmul gemm complex".split(),
+        "logical_xor matmul gemm complex nextafter".split(),
     ),
     "where": lambda x: op.where(op.ones((2, 2), "bool"), x, x),
     "clamp": lambda x: op.clamp(x, x, x),
@@ -54,6 +54,7 @@ CALLS: Final[Mapping[str, Call | None]] = {
     "embedding": lambda x: op.embedding(x, op.zeros(2, "int64")),
     "one_hot": lambda x: op.one_hot(x, 2),
     "index_select": lambda x: op.index_select(x, 0, op.zeros(2, "int64")),
+    "searchsorted": lambda x: op.searchsorted(_bias(x), x),
     "take": lambda x: op.take(x, op.zeros(2, "int64")),
     "gather": lambda x: op.gather(x, 0, op.zeros((2, 2), "int64")),
     "index_copy": lambda x: op.index_copy(x, 0, op.zeros(2, "int64"), x),
@@ -118,6 +119,9 @@ def line(name: str) -> str:
         given["bool"].append("bools")
     if len(same) == len(CLASSES):
         return "all"
+    if all(labels == [result] for result, labels in given.items()):  # each gives itself
+        same += given
+        given = {}
     parts = [_listed(same)] if same else []
     parts += [f"{_listed(labels)} {_give(labels)} {result}" for result, labels in given.items()]
     parts += [f"not {_listed(refused)} (E_DTYPE)"] if refused else []

@@ -20,6 +20,8 @@ from tessera.scheduling.families.gpu_sensitivity import WORTH, Sensitivity, sens
 from tessera.scheduling.model.gpu_constants import Constant
 from tessera.target import Target
 
+HERE = "here"
+
 _PRODUCTS = (
     (512, 512, 512),
     (1024, 1024, 1024),
@@ -44,8 +46,10 @@ _ROWS: tuple[tuple[str, Any, tuple[int, ...]], ...] = (
 
 
 def report(name: str) -> None:
-    """Prints the table for the GPU `name`. Raises UnsupportedTargetError for one that is unknown, or has no figures."""
-    gpu = targets.gpu(name)
+    """Prints the table for the GPU `name`, "here" for the one of this machine. Raises UnsupportedTargetError for one
+    that is unknown, not here, or has no figures.
+    """
+    gpu = targets.detect_gpu() if name == HERE else targets.gpu(name)
     problems = dict(_problems(gpu))
     found = sensitivities(gpu, problems)
     console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)

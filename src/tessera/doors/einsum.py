@@ -32,7 +32,7 @@ def einsum(equation: str, *operands: ArrayLike, stream: Stream | None = None) ->
     Raises ArgumentError (E_ARGUMENT) for an equation that is none or does not fit the operands' ranks,
     ShapeMismatchError (E_SHAPE_MISMATCH) where extents differ, with all shapes.
 
-    Shapes: those of the equation. Dtypes: floats, 8-bit floats and complex; integers up to 32 bits give int32;
+    Shapes: those of the equation. Dtypes: floats, 8-bit floats and complex; int8, uint8, int16 and int32 give int32;
     int64 gives int64; not bools (E_DTYPE).
 
     >>> op.einsum("bij,bjk->bik", op.ones((2, 3, 4)), op.ones((2, 4, 5))).shape

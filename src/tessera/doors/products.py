@@ -53,7 +53,7 @@ def matmul(
     the wider one; of fp8_e4m3 and fp8_e5m2, neither of which is, that of the sums, fp32.
 
     Shapes: a [..., M, K] and b [..., K, N] give [..., M, N]; [K] is a row of a, a column of b. Dtypes: floats, 8-bit
-    floats and complex; integers up to 32 bits give int32; int64 gives int64; not bools (E_DTYPE). Raises
+    floats and complex; int8, uint8, int16 and int32 give int32; int64 gives int64; not bools (E_DTYPE). Raises
     ShapeMismatchError (E_SHAPE_MISMATCH) where K differs, ScheduleError (E_SCHEDULE_ILLEGAL) for a `tile_shape` that
     cannot be.
 
@@ -92,7 +92,7 @@ def gemm(
     `matmul`. Raises ArgumentError (E_ARGUMENT) where integers would be scaled by a fraction.
 
     Shapes: a [..., M, K] and b [..., K, N] give [..., M, N], to which c broadcasts. Dtypes: floats and 8-bit floats;
-    integers up to 32 bits give int32; int64 gives int64; not bools and complex (E_DTYPE).
+    int8, uint8, int16 and int32 give int32; int64 gives int64; not bools and complex (E_DTYPE).
 
     >>> op.gemm(op.ones((2, 3)), op.ones((3, 2)), op.ones(2), alpha=2.0, beta=-1.0).tolist()
     [[5.0, 5.0], [5.0, 5.0]]

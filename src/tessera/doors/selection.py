@@ -101,7 +101,7 @@ def histc(x: ArrayLike, bins: int = 100, min: float = 0.0, max: float = 0.0, *, 
     """How many elements lie in each of `bins` parts of equal width from `min` to `max`, of which the last holds its
     end; by default from the least to the largest element. Other elements are not counted (as `torch.histc`).
 
-    Computed by torch's library. Shapes: x of any shape gives [bins]. Dtypes: fp32 gives fp32; fp64 gives fp64;
+    Computed by torch's library. Shapes: x of any shape gives [bins]. Dtypes: fp32 and fp64;
     not bf16, fp16, 8-bit floats, integers, bools and complex (E_DTYPE). Raises ArgumentError (E_ARGUMENT).
 
     >>> op.histc(op.tensor([0.5, 1.5, 1.75, 9.0]), 2, 0, 2).tolist()
@@ -210,7 +210,7 @@ def searchsorted(
     `right`, or `side="right"`, behind them. NaN belongs to the end.
 
     Computed by torch's library. Shapes: row [n] and values of any shape, or row [..., n] and values [..., m]; the
-    result has that of the values. Dtypes: integers and floats, which meet as in arithmetic, give int64; not 8-bit
+    result has that of the values. Dtypes: floats and integers give int64; not 8-bit
     floats, bools and complex (E_DTYPE). Raises ShapeMismatchError (E_SHAPE_MISMATCH) for other shapes, ArgumentError
     (E_ARGUMENT) for other sides.
 

@@ -123,6 +123,12 @@ def test_the_constants_of_a_gpus_model_are_shown_with_the_choices_that_hang_on_t
     assert printed.count("  better ") >= len(shown)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+def test_the_model_of_this_machines_gpu_needs_one() -> None:
+    with pytest.raises(TesseraError, match="there is no GPU number 0"):
+        doctor(gpu_model="here")
+
+
 def test_a_gpu_that_nobody_knows_has_no_model() -> None:
     with pytest.raises(TesseraError, match="no-such-gpu"):
         doctor(gpu_model="no-such-gpu")

@@ -15,8 +15,8 @@ def doctor(
         str,
         typer.Option(
             "--gpu-model",
-            help="Instead show what the cost model of this GPU assumes (for example h100), and which choices of "
-            "schedules hang on it.",
+            help="Instead show what the cost model of this GPU assumes (h100, say, or here for this machine's), and "
+            "which choices of schedules hang on it.",
             metavar="GPU",
         ),
     ] = "",

@@ -170,7 +170,7 @@ def copysign(a: ArrayLike, b: ArrayLike, *, stream: Stream | None = None) -> Ten
 def nextafter(a: ArrayLike, b: ArrayLike, *, stream: Stream | None = None) -> Tensor:
     """The number next to a on the way to b; b where they are equal, NaN where one is NaN.
 
-    Computed by torch's library. Shapes: a and b broadcast. Dtypes: fp64, fp32 and bf16; not fp16, 8-bit floats,
+    Computed by torch's library. Shapes: a and b broadcast. Dtypes: bf16, fp32 and fp64; not fp16, 8-bit floats,
     integers, bools and complex (E_DTYPE). Raises ShapeMismatchError (E_SHAPE_MISMATCH) where shapes do not broadcast.
 
     >>> op.nextafter(op.tensor([1.0]), 2.0).tolist()

@@ -1,0 +1,32 @@
+"""The suite `mesh`: ratios, their limits, and programs that are planned without being computed."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.suites import mesh
+
+
+@pytest.mark.parametrize(("peer_s", "met"), [(0.0111, True), (0.0109, False)])
+def test_a_program_is_held_against_its_peer_by_the_fastest_rounds(peer_s: float, met: bool) -> None:
+    case = {"name": "training, data parallel, against DDP", "ours": [0.03, 0.01], "peer": [0.5, peer_s]}
+    figure = mesh.program_figure(case, threads=1)
+    assert (figure.name, figure.unit) == ("training, data parallel", "x DDP")
+    assert figure.value == pytest.approx(peer_s / 0.01)
+    assert figure.met is met
+
+
+def test_every_program_has_a_limit_for_what_it_is_held_against() -> None:
+    from bench.mesh_programs import decoding_name
+
+    assert {f"one process, {n} thread{'s' if n > 1 else ''}" for n in (1, 2)} <= mesh.LEAST_OF_PROGRAMS.keys()
+    assert decoding_name(1) == "decoding, tensor parallel, 1 token"
+    assert decoding_name(16).endswith("16 tokens")
+
+
+def test_plans_are_made_anew_for_each_round_and_have_limits() -> None:
+    from bench.mesh_programs import planning
+
+    found = list(planning(2))
+    assert {each.name for each in found} == mesh.MOST_MS.keys()
+    assert all(len(each.ours) == 2 and min(each.ours) > 0 for each in found)
