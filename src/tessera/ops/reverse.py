@@ -31,6 +31,8 @@ def by_leaves(outputs: Sequence[Node], seeds: Sequence[Node]) -> dict[Leaf, Any]
         inputs = tuple(nodes[operand] for operand in operands)
         rule = OPERATORS[below.operator.name].gradient
         for operand, part in zip(operands, rule(arriving, inputs, nodes[index], **below.named_attributes), strict=True):
+            if order[operand].structure.kind == "constant":  # one for all that name it, also on several parts of a mesh
+                continue
             if part is not None and nodes[operand].dtype.kind in ("float", "complex"):
                 present = cotangents[operand]
                 cotangents[operand] = part if present is None else present + part

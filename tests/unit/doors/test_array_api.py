@@ -116,6 +116,11 @@ CREATED: dict[str, Callable[[Any], Any]] = {
         np.asarray([7, 1, 3]), np.asarray([2, 8]), sorter=np.asarray([1, 2, 0])
     ),
     "inverse": lambda np: np.unique_inverse(np.asarray([[3, 1], [3, 2]])).inverse_indices,
+    "sum of a dtype": lambda np: np.sum(np.asarray([200, 100], dtype=np.uint8), dtype=np.uint8),
+    "product of a dtype": lambda np: np.prod(np.asarray([200, 100], dtype=np.int32), dtype=np.int32),
+    "running product of a dtype": lambda np: np.cumulative_prod(
+        np.asarray([200, 100], dtype=np.uint8), dtype=np.int16, include_initial=True
+    ),
     "first": lambda np: np.unique_all(np.asarray([3, 1, 3, 2, 1])).indices,
 }
 

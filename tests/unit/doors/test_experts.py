@@ -98,6 +98,30 @@ def test_different_functions_on_parts_of_the_mesh_give_the_bits_of_one_process(
         assert pinned_fault_of(mesh, [mesh["ep", part] for part in parts], split, capacity) is None
 
 
+def test_a_number_of_an_expert_may_be_one_of_the_loss() -> None:
+    mesh = dist.Mesh(["ep"], shape=(4,), backend="emulated")
+    x, router, up, _ = numbers()
+    wholes = x, router[:, :2], up[0, :, :WIDTH], up[1, :, :WIDTH]
+    parts = mesh["ep", 0:2], mesh["ep", 2:4]
+
+    def loss(*values: Any, pinned: bool = False) -> Any:
+        experts = [lambda rows, weight=weight: op.matmul(rows, weight) * 2.0 for weight in values[2:]]
+        experts = [dist.pin(*each) for each in zip(experts, parts, strict=True)] if pinned else experts
+        return op.sum(op.moe(values[0], values[1], experts, weighting="scores", capacity=None) * 2.0)
+
+    there = [
+        dist.distribute(whole, spec, place)
+        for whole, spec, place in zip(
+            wholes, (dist.ShardSpec((0,), ("ep",)), None, None, None), (mesh, mesh, *parts), strict=True
+        )
+    ]
+    with by_references():
+        one = grad.grad(loss, (0, 1, 2, 3))(*map(op.tensor, wholes))
+        many = grad.grad(lambda *values: loss(*values, pinned=True), (0, 1, 2, 3))(*there)
+        for alone, shared in zip(one, many, strict=True):
+            assert torch.equal(alone.torch(), shared.full().torch())
+
+
 def test_rows_go_to_their_experts_and_back_by_an_exchange_each() -> None:
     mesh = dist.Mesh(["dp", "ep"], devices=range(8), shape=(2, 4))
     x = dist.tensor((64, 16), dist.ShardSpec((0,), (("dp", "ep"),)), mesh)

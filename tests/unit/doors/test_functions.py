@@ -125,3 +125,28 @@ def test_the_least_integer_has_a_size(dtype: torch.dtype) -> None:
     x = torch.tensor([torch.iinfo(dtype).min, 7, -3], dtype=dtype)
     for sign in (1, -1):
         assert torch.equal(op.copysign(x, sign).torch(), torch.copysign(x, torch.tensor(sign)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("number", [-1e9, -math.inf, 0.3])
+def test_numbers_do_not_widen_narrow_floats(dtype: torch.dtype, number: float) -> None:
+    for x in (torch.tensor(1.5, dtype=dtype), torch.tensor([1.5, -2.0], dtype=dtype)):
+        for made in (op.tensor(x) + number, op.fmod(number, x), op.copysign(number, x), op.where(x > 0, x, number)):
+            assert made.dtype == dtype
+        assert torch.equal((op.tensor(x) + number).torch(), x + number)
+
+
+def test_neighbours_of_numbers_are_those_of_the_tensors_dtype() -> None:
+    one = torch.tensor(1.0, dtype=torch.bfloat16)
+    for x in (one, one.reshape(1)):
+        like = torch.full_like(x, 2.3)
+        assert torch.equal(op.nextafter(x, 2.3).torch(), torch.nextafter(x, like))
+        assert torch.equal(op.nextafter(2.3, x).torch(), torch.nextafter(like, x))
+
+
+def test_limits_of_a_wider_dtype_are_infinite() -> None:
+    x = op.tensor(torch.tensor([1.0, -2.0]))
+    least = torch.finfo(torch.float64).min
+    assert (x + least).tolist() == [-math.inf, -math.inf]
+    assert op.where(x > 0, x, least).tolist() == [1.0, -math.inf]
+    assert op.clamp(x, min=-1e300).tolist() == [1.0, -2.0]

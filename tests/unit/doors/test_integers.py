@@ -33,6 +33,8 @@ CHAINS: dict[str, Callable[[Any, Any], Any]] = {
     "choice of a number out of range": lambda x, m: m.where(x > 3, x, -1),
     "quotients": lambda x, m: x // 7 + x % 300,
     "quotients of floats": lambda x, m: x / 3,
+    "quotients by negative numbers": lambda x, m: x / -1 + x / -2,
+    "a negative number beside one element": lambda x, m: (x[7] + -1) / -2,
     "powers": lambda x, m: x**2 + x**3,
     "bits": lambda x, m: (~x ^ 5) | (x & 60),
     "shifts": lambda x, m: (x << 3) + (x >> 2) + (x << 9),

@@ -32,12 +32,12 @@ def sign(x: ArrayLike, /) -> Tensor:
 
 def sum(x: ArrayLike, /, *, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: Any = False) -> Tensor:
     """The sum along axes, all by default."""
-    return reductions.sum(x if dtype is None else astype(x, dtype), axis, keepdims)
+    return _given(reductions.sum(_as(x, dtype), axis, keepdims), dtype)
 
 
 def prod(x: ArrayLike, /, *, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: Any = False) -> Tensor:
     """The product along axes, all by default."""
-    return reductions.prod(x if dtype is None else astype(x, dtype), axis, keepdims)
+    return _given(reductions.prod(_as(x, dtype), axis, keepdims), dtype)
 
 
 def var(x: ArrayLike, /, *, axis: Axis = None, correction: float = 0.0, keepdims: Any = False) -> Tensor:
@@ -75,14 +75,23 @@ def _running(
     dtype: DTypeLike | None,
     include_initial: Any,
 ) -> Tensor:
-    value = node(x) if dtype is None else astype(x, dtype)
+    value = _as(x, dtype)
     if axis is None:
         if len(value.shape) != 1:
             raise ArgumentError(f"{name} of a tensor of shape {value.shape}", hints=["say which axis"])
         axis = 0
-    made = scan(value, axis)
+    made = _given(scan(value, axis), dtype)
     if not include_initial:
         return made
     shape = list(made.shape)
     shape[axis] = 1
     return parts.concat([creation.full(shape, initial, made.dtype), made], axis)
+
+
+def _as(x: ArrayLike, dtype: DTypeLike | None) -> Tensor:
+    return node(x) if dtype is None else astype(x, dtype)
+
+
+def _given(made: Tensor, dtype: DTypeLike | None) -> Tensor:
+    """A result in the dtype that was asked for: those of integers are int64."""
+    return made if dtype is None else astype(made, dtype)

@@ -7,6 +7,7 @@ from tessera.doors.elementwise.functions import signbit
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.lazy.leaves.conversion import as_pair
+from tessera.lazy.structures.promotion import common_dtype
 from tessera.ops import algebra
 from tessera.ops.elementwise import calls, division
 from tessera.runtime.streams.stream import Stream
@@ -161,6 +162,8 @@ def copysign(a: ArrayLike, b: ArrayLike, *, stream: Stream | None = None) -> Ten
     """
     given, like = as_pair(a, b)
     size = call("abs", call("div", given, 1.0))  # in this order: the least integer has no absolute value of its dtype
+    met = common_dtype([given.structure, like.structure])
+    size = size if met.kind != "float" else call("cast", size, dtype=met)  # of a number it is fp32
     return on(call("where", signbit(like), -size, size), stream)
 
 

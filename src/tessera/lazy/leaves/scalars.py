@@ -41,10 +41,17 @@ class _Beside:
         literal_dtype = dtypes.promote_scalar(dtypes.real_of(dtype), kind())
         argument_dtype = dtypes.accumulator(literal_dtype)
         self.literals: dict[Number, Node] = {
-            value: Node((interning.constant(value, literal_dtype), ())) for value in LITERALS if kind(value) == value
+            value: Node((interning.constant(value, literal_dtype), ()))
+            for value in LITERALS
+            if kind(value) == value and (value >= 0 or not literal_dtype.is_unsigned)  # bytes / -1 are floats
         }
         if literal_dtype.kind == "float" and kind is float:
-            self.literals |= {value: Node((interning.constant(value, argument_dtype), ())) for value in HIDING}
+            # Not of the argument's dtype: a tensor without dimensions would meet it there.
+            most = torch.finfo(argument_dtype.torch).max
+            self.literals |= {
+                value: Node((interning.constant(value if value >= -most else -math.inf, literal_dtype), ()))
+                for value in HIDING
+            }
         self.argument: Structure = interning.scalar(argument_dtype)
         self.word: Callable[[Number], int] = word_maker(argument_dtype)
 

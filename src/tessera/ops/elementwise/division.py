@@ -36,7 +36,7 @@ def _broadcast(name: str, operands: Sequence[Typed], cast: Sequence[DType], attr
     shape = broadcast_shape([operand.shape for operand in operands])
     if shape is None:
         raise shape_error(name, operands, "extents must agree from the last dimension on, or be 1")
-    return shape, cast[0]
+    return shape, common_dtype(operands)  # not `cast[0]`: a number beside bf16 is fp32
 
 
 def _no_bytes(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:

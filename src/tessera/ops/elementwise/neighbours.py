@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, bf16, fp32, fp64
-from tessera.lazy.structures.promotion import broadcast_shape
+from tessera.lazy.structures.promotion import broadcast_shape, common_dtype
 from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import sum_to
 from tessera.ops.applications import maps
@@ -35,11 +35,17 @@ def _broadcast(name: str, operands: Sequence[Typed], cast: Sequence[DType], attr
     shape = broadcast_shape([operand.shape for operand in operands])
     if shape is None:
         raise shape_error(name, operands, "extents must agree from the last dimension on, or be 1")
-    return shape, cast[0]
+    return shape, common_dtype(operands)
 
 
 def _nextafter(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
-    torch.nextafter(inputs[0], inputs[1], out=outputs[0])
+    a, b = (each.to(outputs[0].dtype) for each in inputs)  # numbers are fp32 beside bf16
+    torch.nextafter(a, b, out=outputs[0])
+
+
+def _reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    dtype = min(a.dtype, b.dtype, key=lambda each: each.itemsize)
+    return torch.nextafter(a.to(dtype), b.to(dtype))
 
 
 def _gradient(g: N, operands: tuple[N, N], out: N) -> tuple[N, None]:
@@ -62,7 +68,7 @@ define(
     operand_dtypes=_operands,
     result=_broadcast,
     flops=per_element(1),
-    reference=torch.nextafter,
+    reference=_reference,
     gradient=_gradient,
     application=_of_floats,
 )

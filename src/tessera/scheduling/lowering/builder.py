@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
+import torch
 from xdsl.dialects import arith, memref, scf
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
@@ -22,11 +25,13 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tessera.dtypes import DType
+from tessera.dtypes import DType, fp64
 from tessera.ir.tile import operations as tile
 from tessera.scheduling.lowering.attributes import element_type, flags_attribute, integers_attribute
 
 INDEX = IndexType()
+
+_MOST: Final = torch.finfo(torch.float32).max
 
 
 @dataclass
@@ -299,7 +304,10 @@ class TileBuilder:
         if isinstance(element, IntegerType):
             integers = DenseIntOrFPElementsAttr.from_list(VectorType(element, list(shape)), [int(value)])
             return self.append(arith.ConstantOp(integers), depth)
-        floats = DenseIntOrFPElementsAttr.from_list(VectorType(element, list(shape)), [float(value)])
+        number = float(value)
+        if dtype is not fp64 and abs(number) > _MOST:  # a limit of fp64, say
+            number = math.copysign(math.inf, number)
+        floats = DenseIntOrFPElementsAttr.from_list(VectorType(element, list(shape)), [number])
         return self.append(arith.ConstantOp(floats), depth)
 
     def mask(self, position: SSAValue, limit: SSAValue, shape: Sequence[int], axis: int) -> SSAValue:
