@@ -105,7 +105,7 @@ def test_a_number_of_an_expert_may_be_one_of_the_loss() -> None:
     parts = mesh["ep", 0:2], mesh["ep", 2:4]
 
     def loss(*values: Any, pinned: bool = False) -> Any:
-        experts = [lambda rows, weight=weight: op.matmul(rows, weight) * 2.0 for weight in values[2:]]
+        experts: list[Any] = [lambda rows, weight=weight: op.matmul(rows, weight) * 2.0 for weight in values[2:]]
         experts = [dist.pin(*each) for each in zip(experts, parts, strict=True)] if pinned else experts
         return op.sum(op.moe(values[0], values[1], experts, weighting="scores", capacity=None) * 2.0)
 
