@@ -207,7 +207,8 @@ def searchsorted(
     row: ArrayLike, values: ArrayLike, *, right: bool = False, side: str | None = None, stream: Stream | None = None
 ) -> Tensor:
     """Where values belong in a row that is in order, so that it stays in order: before equal elements (int64), and with
-    `right`, or `side="right"`, behind them. NaN belongs to the end.
+    `right`, or `side="right"`, behind them. NaN belongs to the end. Row and values are brought to one dtype first, as
+    operands of arithmetic are: a value without dimensions beside a row of bytes is a byte.
 
     Computed by torch's library. Shapes: row [n] and values of any shape, or row [..., n] and values [..., m]; the
     result has that of the values. Dtypes: floats and integers give int64; not 8-bit
