@@ -59,7 +59,7 @@ def test_sparse_quantized_subclassed_and_complex_tensors_are_refused() -> None:
         torch.eye(3).to_sparse_csr(),
         torch.ones(3).as_subclass(Named),
         torch.ones(3, dtype=torch.complex64),
-        torch.ones(3, dtype=torch.uint8),
+        torch.ones(3, dtype=torch.uint16),
     ]
     for tensor in tensors:
         with pytest.raises(DTypeError) as caught:
