@@ -106,7 +106,7 @@ def decoding(tokens: int) -> Program:
         y: Tensor = given
         for up, down in laid:
             y = y + op.matmul(op.relu(op.matmul(y, up)), down)
-        made: Tensor = y.eval()
+        made: Tensor = y.reshard(whole).eval()  # as DTensor gives it: several rows would be split over the ranks
         return made
 
     @torch.no_grad()
