@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -305,9 +306,9 @@ def pipelined() -> Program:
 def programs(quick: bool) -> Iterator[Callable[[], Program]]:
     """What makes each program, which is done with before the next is made."""
     for tokens in TOKENS[:1] if quick else TOKENS:
-        yield lambda tokens=tokens: decoding(tokens)  # type: ignore[misc]
-    yield lambda: training(split=False)
-    yield lambda: training(split=True)
+        yield partial(decoding, tokens)
+    yield partial(training, split=False)
+    yield partial(training, split=True)
     yield pipelined
 
 
