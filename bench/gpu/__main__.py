@@ -1,8 +1,9 @@
-"""``python -m bench.gpu [SUITE ...] [--json FILE] [--markdown FILE]``."""
+"""``python -m bench.gpu [SUITE ...] [--build] [--without PEER ...] [--json FILE] [--markdown FILE]``."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import torch
 
 from bench.gpu import results
 from bench.gpu.cases import Place
-from bench.gpu.running import WrongResultError, run
+from bench.gpu.running import WrongResultError, built, run
 from bench.gpu.suites import SUITES
 from bench.gpu.timing import CudaTimer
 from tessera.errors import DeviceFaultError, MemoryLimitError
@@ -24,6 +25,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="Tessera on this machine's GPU.")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; all by default")
+    parser.add_argument("--build", action="store_true", help="compile what would be measured of ours, and run it once")
+    parser.add_argument("--without", nargs="+", default=(), metavar="PEER", help="peers that are not measured")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
     options = parser.parse_args(arguments)
@@ -43,12 +46,17 @@ def main(arguments: Sequence[str]) -> int:
     if not torch.cuda.is_available():
         print("not measured: torch sees no CUDA device", file=sys.stderr)
         return 1
-    timer, place, wrong = CudaTimer(), Place(), 0
+    place, wrong = Place(), 0
+    if options.build:
+        for case in itertools.chain.from_iterable(SUITES[suite]() for suite in options.suites or SUITES):
+            print(case.label, f"{built(case, place)} schedules", sep="  ", flush=True)
+        return 0
+    timer = CudaTimer()
     found: list[results.Found] = []
     for suite in options.suites or SUITES:
         for case in SUITES[suite]():
             try:
-                for result in run(case, place, timer):
+                for result in run(case, place, timer, options.without):
                     found.append(result)
                     print("\n".join("  ".join(cells) for cells in results.rows(result)), flush=True)
             except WrongResultError as problem:

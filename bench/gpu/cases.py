@@ -12,7 +12,7 @@ import torch
 
 import tessera
 from tessera import op
-from tessera.scheduling.families.product.gpu.choice import STARTS
+from tessera.scheduling.families.product.gpu.choice import STARTS, WAYS
 from tessera.scheduling.language.schedule import Schedule
 
 Ours = Callable[[], tessera.Tensor]
@@ -82,15 +82,8 @@ def _scheduled(build: Callable[[], Any]) -> dict[str, Ours]:
     return found
 
 
-_TMA = {"a_indexing": "host_descriptor", "b_indexing": "host_descriptor"}
-MOVED: tuple[dict[str, Any], ...] = (
-    {},
-    _TMA,
-    {**_TMA, "grid": "persistent"},
-    {**_TMA, "out_indexing": "host_descriptor", "grid": "fused", "epilogue_parts": 2},
-)
-"""By pointers; by descriptors (TMA), with a program per tile, per multiprocessor, and with the next tile's loads begun
-before this one is stored."""
+MOVED: tuple[Mapping[str, Any], ...] = ({}, *WAYS)
+"""By pointers, and the ways that default schedules take."""
 
 
 def _pinned(build: Callable[[], Any], **knobs: Any) -> Any:
@@ -99,7 +92,7 @@ def _pinned(build: Callable[[], Any], **knobs: Any) -> Any:
 
 # -- products ---------------------------------------------------------------------------------------------------------
 
-SQUARES = (1024, 2048, 4096, 8192, 16384)
+SQUARES = (1024, 2048, 4096, 8192)
 LLAMA_8B = {"qkv": (6144, 4096), "out": (4096, 4096), "gate+up": (28672, 4096), "down": (4096, 14336)}
 """Layer -> (N, K) of Llama 3 8B, "The Llama 3 Herd of Models", table 3."""
 TOKENS = (128, 2048, 8192)

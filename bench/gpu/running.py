@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
@@ -18,13 +19,16 @@ class WrongResultError(Exception):
     """A kernel computed something else than the reference."""
 
 
-def run(case: Case, place: Place, timer: Timer) -> Iterator[Found]:
-    """The case with a cold and with a warm L2. Raises WrongResultError for a wrong result of ours,
-    DeviceFaultError where the GPU was lost, and MemoryLimitError.
+def run(case: Case, place: Place, timer: Timer, without: Container[str] = ()) -> Iterator[Found]:
+    """The case with a cold and with a warm L2, `without` the peers that this names. Raises WrongResultError for a wrong
+    result of ours, DeviceFaultError where the GPU was lost, and MemoryLimitError.
     """
     made = case.make(place)
     calls, missing, error, schedule = _ours(case, made, place, timer)
     for name, build in made.peers.items():
+        if name in without:
+            missing[name] = "left out"
+            continue
         try:
             calls[name] = build()
         except (RuntimeError, AttributeError) as problem:
@@ -33,6 +37,21 @@ def run(case: Case, place: Place, timer: Timer) -> Iterator[Found]:
         yield found(case, cache, schedule, interleaved(calls, cache, timer), missing, error)
 
 
+def built(case: Case, place: Place) -> int:
+    """How many schedules of ours compile and run, several at once. Their kernels are in the cache from then on."""
+
+    def works(build: Ours) -> bool:
+        try:
+            build().eval()
+        except TesseraError:
+            return False  # `run` says why
+        return True
+
+    with ThreadPoolExecutor(_COMPILERS) as pool:
+        return sum(pool.map(works, case.make(place).ours.values()))
+
+
+_COMPILERS = 4
 _CACHES: tuple[Cache, ...] = ("cold", "warm")
 
 

@@ -3,16 +3,19 @@
 ``python -m bench.gpu.stages [STAGE ...] [--out FOLDER] [--limit-s SECONDS]``
 
 A step that fails, dies or takes too long is named in the table, with the last line that it wrote, and keeps no other
-from being run: a fault loses the GPU for its process only.
+from being run: a fault loses the GPU for its process only. Steps that time nothing and take little memory run at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,15 +30,20 @@ _TESTS: Final = (
     *("test_all_reduce", "test_tuning"),
 )
 """Files of `tests/gpu`: what is smallest and what others stand on comes first. Counters are a stage of their own."""
+_TIMED: Final = ("test_tile_times", "test_all_reduce", "test_tuning")
+"""Those of them that time kernels, or want to be alone for other reasons."""
 _COUNTERS: Final = ("test_ceilings", "test_counters")
+_PROCESSORS_EACH: Final = 2
+"""Processors for each step that runs beside others: it, and the compiler that it waits for, take turns."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One process: its name in the table, and its command."""
+    """One process: its name in the table, its command, and whether it may run `beside` others."""
 
     name: str
     command: Sequence[str]
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,15 +58,27 @@ class Outcome:
 
 def correctness(out: Path) -> Iterator[Step]:
     """`tests/gpu` but for what counts and times; each family of kernels is a step."""
-    for name in _TESTS:
-        if name != "test_plans":
-            yield _tested(name)
-            continue
-        from tests.gpu.test_plans import FAMILIES
+    from tests.gpu import test_plans, test_printed_kernels
 
-        for family in FAMILIES:
-            yield Step(f"{name}, {family}", _pytest(f"tests/gpu/{name}.py::test_every_family[{family}]"))
-        yield Step(f"{name}, the rest", [*_pytest(f"tests/gpu/{name}.py"), "-k", "not test_every_family"])
+    cases = {
+        "test_plans": ("test_every_family", test_plans.FAMILIES),
+        "test_printed_kernels": ("test_printed_kernels_compute_what_torch_does", test_printed_kernels.PROGRAMS),
+    }
+    for name in _TESTS:
+        if name not in cases:
+            yield _tested(name, beside=name not in _TIMED)
+            continue
+        test, named = cases[name]
+        for case in named:
+            yield Step(f"{name}, {case}", _pytest(f"tests/gpu/{name}.py::{test}[{case}]"), beside=True)
+        if name == "test_plans":
+            yield Step(f"{name}, the rest", [*_pytest(f"tests/gpu/{name}.py"), "-k", f"not {test}"])
+
+
+def build(out: Path) -> Iterator[Step]:
+    """What `speed` measures of ours, compiled into the cache and run once."""
+    for suite in SUITES:
+        yield Step(f"build {suite}", [sys.executable, "-m", "bench.gpu", suite, "--build"], beside=True)
 
 
 def speed(out: Path) -> Iterator[Step]:
@@ -77,6 +97,7 @@ def counters(out: Path) -> Iterator[Step]:
 
 STAGES: Final[Mapping[str, Callable[[Path], Iterator[Step]]]] = {
     "correctness": correctness,
+    "build": build,
     "speed": speed,
     "counters": counters,
 }
@@ -86,8 +107,8 @@ def _pytest(what: str) -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", "-rs", "-n", "0", "-p", "no:cacheprovider", what]
 
 
-def _tested(name: str) -> Step:
-    return Step(name, _pytest(f"tests/gpu/{name}.py"))
+def _tested(name: str, beside: bool = False) -> Step:
+    return Step(name, _pytest(f"tests/gpu/{name}.py"), beside)
 
 
 def _measured(name: str, module: str, files: Path, *arguments: str) -> Step:
@@ -138,9 +159,12 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
 def run_all(steps: Sequence[Step], table: Path, limit_s: float) -> int:
     """Runs the steps, and writes the table after each. Returns 0 where all passed, else 1."""
     outcomes: list[Outcome] = []
-    for step in steps:
-        outcomes.append(run(step, limit_s))
-        table.write_text(markdown(outcomes))
+    workers = max((os.cpu_count() or 1) // _PROCESSORS_EACH, 1)
+    for beside, some in itertools.groupby(steps, key=lambda step: step.beside):
+        with ThreadPoolExecutor(workers if beside else 1) as pool:
+            for outcome in pool.map(run, some, itertools.repeat(limit_s)):
+                outcomes.append(outcome)
+                table.write_text(markdown(outcomes))
     print(markdown(outcomes), flush=True)
     return 0 if all(outcome.result == "passed" for outcome in outcomes) else 1
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import torch
 
 from tessera.lazy.leaves.export import to_torch
-from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import Node
 from tessera.lazy.structures.structure import Occurrence
@@ -22,17 +21,20 @@ _WIDEST = {"float": torch.float64, "complex": torch.complex128}
 def reference(node: Node) -> torch.Tensor:
     """The value of an expression: float64 for floats, else the result's own dtype. Nothing is stored in the node."""
     structure, leaves = node.state
+    given = [to_torch(leaf) for leaf in leaves]
     values: list[torch.Tensor] = []
-    for occurrence in structure.post_order():
-        values.append(_value(occurrence, leaves, values))
+    # Tensors that references make themselves lie where the operands do, whatever torch's default device is.
+    with given[0].device if given else torch.device("cpu"):
+        for occurrence in structure.post_order():
+            values.append(_value(occurrence, given, values))
     return values[-1]
 
 
-def _value(occurrence: Occurrence, leaves: tuple[Leaf, ...], values: list[torch.Tensor]) -> torch.Tensor:
+def _value(occurrence: Occurrence, given: Sequence[torch.Tensor], values: list[torch.Tensor]) -> torch.Tensor:
     structure = occurrence.structure
     wide = _WIDEST.get(structure.dtype.kind, structure.dtype.torch)
     if occurrence.leaf is not None:
-        return to_torch(leaves[occurrence.leaf]).to(wide)
+        return given[occurrence.leaf].to(wide)
     if structure.operator is None:
         return torch.tensor(structure.value, dtype=wide)
     operands = [values[index] for index in occurrence.operands]

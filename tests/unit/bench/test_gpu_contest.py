@@ -13,7 +13,7 @@ import torch
 
 from bench.gpu import contest
 from bench.gpu.contest import HELION, OURS, TRITON, Found, NotHereError, Operands, hold, main, markdown, rows
-from bench.gpu.timing import Cache, Call
+from bench.gpu.timing import Cache, Call, Sample
 
 SIZE = (33, 17, 65)
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -34,11 +34,15 @@ class Counting:
     def __init__(self) -> None:
         self.asked = 0
 
-    def seconds(self, call: Call, cache: Cache) -> float:
-        """The number of questions so far."""
-        call()
-        self.asked += 1
-        return float(self.asked)
+    def prepared(self, call: Call, cache: Cache) -> Sample:
+        """Samples are the number of questions so far."""
+
+        def sample() -> float:
+            call()
+            self.asked += 1
+            return float(self.asked)
+
+        return sample
 
 
 def _right(operands: Operands) -> Callable[[], torch.Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,11 +65,11 @@ def test_the_script_runs_what_it_is_told_to(tmp_path: Path) -> None:
 class Untimed:
     """A timer that calls, and times nothing."""
 
-    def seconds(self, call: object, cache: object) -> float:
-        """One second."""
+    def prepared(self, call: object, cache: object) -> Callable[[], float]:
+        """Samples of one second."""
         assert callable(call)
         call()
-        return 1.0
+        return lambda: 1.0
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def _stored(reference: torch.Tensor, dtype: DType) -> torch.Tensor:
 def scalar_bits(dtype: DType) -> tuple[int, float]:
     """The bits and the value of a scalar argument in a tuning run: three quarters, or 1 for integers."""
     value = 0.75 if dtype.kind == "float" else 1
-    tensor = torch.tensor([value], dtype=dtype.torch)
+    tensor = torch.tensor([value], dtype=dtype.torch, device="cpu")
     word = int.from_bytes(bytes(tensor.view(torch.uint8).tolist()), "little")
     return word, value
 

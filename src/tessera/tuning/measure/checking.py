@@ -116,12 +116,13 @@ def check_output(
     if relative_tolerance is None:
         relative_tolerance = RELATIVE_TOLERANCE[dtype] if dtype_of(dtype).kind == "float" else 0.0
     whole = rows * columns <= FULL_ELEMENTS or rows <= 2 * _EDGE_ROWS + _DRAWN_ROWS
-    index = torch.arange(rows) if whole else _sampled_rows(rows, generator)
+    index = torch.arange(rows, device="cpu") if whole else _sampled_rows(rows, generator)
     expected = reference.rows(index)
-    vectors = torch.zeros(columns, 0, dtype=torch.float64)
-    projections = torch.zeros(rows, 0, dtype=torch.float64)
+    vectors = torch.zeros(columns, 0, dtype=torch.float64, device="cpu")
+    projections = torch.zeros(rows, 0, dtype=torch.float64, device="cpu")
     if not whole:
-        vectors = torch.randint(0, 2, (columns, _PROJECTIONS), generator=generator).double() * 2 - 1
+        drawn = torch.randint(0, 2, (columns, _PROJECTIONS), generator=generator, device="cpu")
+        vectors = drawn.double() * 2 - 1
         projections = reference.project(vectors)
     finite = expected[expected.isfinite()]
     scale = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
@@ -135,8 +136,9 @@ def as_matrix(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _sampled_rows(rows: int, generator: torch.Generator) -> torch.Tensor:
-    middle = torch.randint(_EDGE_ROWS, rows - _EDGE_ROWS, (_DRAWN_ROWS,), generator=generator)
-    return torch.cat((torch.arange(_EDGE_ROWS), torch.unique(middle), torch.arange(rows - _EDGE_ROWS, rows)))
+    middle = torch.randint(_EDGE_ROWS, rows - _EDGE_ROWS, (_DRAWN_ROWS,), generator=generator, device="cpu")
+    first, last = (torch.arange(*ends, device="cpu") for ends in ((_EDGE_ROWS,), (rows - _EDGE_ROWS, rows)))
+    return torch.cat((first, torch.unique(middle), last))
 
 
 def _project(matrix: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:

@@ -99,11 +99,12 @@ class PlacedOperand:
         if spec.values == "zero":
             inside.zero_()
         elif dtype == torch.bool:
-            inside.copy_(torch.randint(0, 2, inside.shape, generator=generator))
+            inside.copy_(torch.randint(0, 2, inside.shape, generator=generator, device="cpu"))
         elif not dtype.is_floating_point:
-            inside.copy_(torch.randint(-_INTEGER_REACH, _INTEGER_REACH, inside.shape, generator=generator))
+            reach = _INTEGER_REACH
+            inside.copy_(torch.randint(-reach, reach, inside.shape, generator=generator, device="cpu"))
         else:
-            drawn = torch.randn(inside.shape, generator=generator, dtype=torch.float32)
+            drawn = torch.randn(inside.shape, generator=generator, dtype=torch.float32, device="cpu")
             inside.copy_(drawn.abs_().add_(0.1) if spec.values == "positive" else drawn)
 
     def seal(self) -> None:
@@ -120,7 +121,7 @@ class PlacedOperand:
 
 def materialize(spec: OperandSpec) -> PlacedOperand:
     """The operand of a recipe in memory of torch's: the same bits in every process."""
-    storage = torch.empty(spec.elements + 2 * GUARD, dtype=dtype_of(spec.dtype).torch)
+    storage = torch.empty(spec.elements + 2 * GUARD, dtype=dtype_of(spec.dtype).torch, device="cpu")
     operand = PlacedOperand(storage[GUARD : GUARD + spec.elements].as_strided(spec.shape, spec.strides), storage)
     operand.fill(spec)
     return operand
