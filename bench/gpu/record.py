@@ -92,7 +92,7 @@ def _legal(build: Build, knobs: Mapping[str, Any]) -> str | None:
         raise
     except TesseraError:
         return None
-    return str(Schedule(knobs)) or "default"
+    return str(Schedule(knobs)) if knobs else "default"
 
 
 def built(build: Build, tried: Iterable[Mapping[str, Any]]) -> dict[str, Call]:

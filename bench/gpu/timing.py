@@ -27,9 +27,7 @@ An H100 that multiplies without pause falls from 780 to 350 TFLOP/s within some 
 suddenly, whoever's kernel it runs, so that contenders timed one after the other were compared at different clocks.
 """
 EMPTYING_BYTES = 512 * 2**20
-"""Written before a cold call: several times the largest L2 (126 MiB on a B200), and longer than the host needs to
-launch what is timed, so that its launch overhead is not.
-"""
+"""Written before a cold call: several times the largest L2 (126 MiB on a B200)."""
 SETTLING_CALLS = 3
 
 Sample = Callable[[], float]
@@ -44,9 +42,8 @@ class Timer(Protocol):
 
 
 class CudaTimer:
-    """CUDA events around a cold call; around one CUDA graph of up to `WARM_CALLS` calls for warm ones.
-
-    Where a call cannot be captured into a graph, warm calls are timed one by one, behind each other.
+    """CUDA events around a CUDA graph of one call with a cold cache, of up to `WARM_CALLS` calls with a warm one: the
+    host's part of a call would be counted wherever it takes longer than what runs before.
     """
 
     def __init__(self) -> None:
@@ -56,9 +53,10 @@ class CudaTimer:
         """The call made ready; each sample is followed by a rest."""
         for _ in range(SETTLING_CALLS):
             call()
+        one = _captured(call, 1)
         if cache == "cold":
-            return lambda: self._rested(_between(call), emptied=True)
-        seconds = self._rested(_between(call), emptied=False)
+            return lambda: self._rested(_between(one), emptied=True)
+        seconds = self._rested(_between(one), emptied=False)
         count = min(max(int(BURST_S / max(seconds, 1e-9)), 1), WARM_CALLS)
         many = _captured(call, count)
         return lambda: self._rested(_between(many), emptied=False) / count
