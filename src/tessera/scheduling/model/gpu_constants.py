@@ -18,8 +18,8 @@ _LUO: Final = (
 )
 
 _H100: Final = (
-    "eleven bf16 products on an H100 that rests between them, which the model meets by 6 % on average; the best of cuBLAS "
-    "was 818 of 989 TFLOP/s, in waves that are 97 % full (bench/results/nvidia-h100-80gb-hbm3-2026-11-26-matmul.md)"
+    "eleven bf16 products on an H100 that rests between them, which the model meets by 6 % on average; cuBLAS' best was "
+    "818 of 989 TFLOP/s, in waves that are 97 % full (bench/results/nvidia-h100-80gb-hbm3-2026-11-26-matmul.md)"
 )
 
 
@@ -118,7 +118,8 @@ class GpuConstants:
         4, 2, 8, "cycles", "between two memory instructions of one multiprocessor, of 32 lanes each"
     )
     overlap_loss: float = _constant(
-        0.01, 0.0, 0.10, "of the time", "the part of every other resource's time that the slowest's does not hide", _H100
+        0.01, 0.0, 0.10, "of the time",
+        "the part of every other resource's time that the slowest's does not hide", _H100,
     )  # fmt: skip
     launch_s: float = _constant(
         2e-6, 1e-6, 4e-6, "s", "from one kernel's end to the next one's first block, within a captured graph"
