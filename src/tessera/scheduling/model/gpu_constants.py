@@ -18,7 +18,7 @@ _LUO: Final = (
 )
 
 _H100: Final = (
-    "eleven bf16 products on an H100 that rests between them, which the model meets by 6 % on average; cuBLAS' best was "
+    "eleven bf16 products on an H100 that rests between them, which the model meets by 6 % on average; cuBLAS' best is "
     "818 of 989 TFLOP/s, in waves that are 97 % full (bench/results/nvidia-h100-80gb-hbm3-2026-11-26-matmul.md)"
 )
 
