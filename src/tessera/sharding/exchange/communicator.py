@@ -120,8 +120,14 @@ class CollectiveHandle(Protocol):
     def facts(self) -> CollectiveFacts | None:
         """What records say of it, once it has ended while somebody records."""
 
+    def end(self) -> None:
+        """Returns when the result is there."""
+
     def wait(self) -> torch.Tensor:
         """The result, when it is there."""
+
+
+StartingSum: TypeAlias = Callable[[int, int], CollectiveHandle]
 
 
 class StartingCommunicator(Communicator, Protocol):
@@ -129,6 +135,11 @@ class StartingCommunicator(Communicator, Protocol):
 
     def start_all_reduce(self, x: torch.Tensor, op: Reduction) -> CollectiveHandle:
         """Begins `all_reduce`."""
+
+    def addressed_sum(self, shape: tuple[int, ...], dtype: torch.dtype, op: Reduction) -> StartingSum | None:
+        """What begins `all_reduce` of contiguous memory of this shape, without tensors: of the addresses of an operand
+        and of a result. None where only tensors are reduced. What lies there must stay till it was waited for.
+        """
 
     def start_all_gather(self, x: torch.Tensor, dim: int, extents: Extents) -> CollectiveHandle:
         """Begins `all_gather`."""

@@ -3,39 +3,54 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import torch
 
 from tessera.errors import ArgumentError, CollectiveOrderError
 from tessera.profiling.recording import instrumentation
-from tessera.sharding.exchange.communicator import OUTSTANDING, REDUCTIONS, CollectiveFacts, Extents, Reduction
+from tessera.sharding.exchange.communicator import (
+    OUTSTANDING,
+    REDUCTIONS,
+    CollectiveFacts,
+    Extents,
+    Reduction,
+    StartingSum,
+)
 from tessera.sharding.job.page import Seen
 from tessera.sharding.job.patience import Patience
 from tessera.sharding.job.watcher import Watcher
 from tessera.sharding.transport import moves
-from tessera.sharding.transport.contract import Exchange, GroupTransport, Movement
+from tessera.sharding.transport.contract import GroupTransport, Movement
 
 
 class Handle:
     """A collective that was started. Its operand must not be written to before it was waited for."""
 
-    __slots__ = ("_begun", "_communicator", "_exchange", "_result", "facts", "seen")
+    __slots__ = ("_begun", "_communicator", "_exchange", "_has_ended", "_result", "facts", "seen")
 
-    def __init__(self, communicator: ProcessCommunicator, exchange: Exchange, seen: Seen) -> None:
+    def __init__(
+        self, communicator: ProcessCommunicator, exchange: Generator[None, None, torch.Tensor | None], seen: Seen
+    ) -> None:
         self._communicator, self._exchange, self.seen = communicator, exchange, seen
         self._result: torch.Tensor | None = None
+        self._has_ended = False
         self.facts: CollectiveFacts | None = None
         self._begun = time.monotonic_ns() if instrumentation.recordings else 0
         next(exchange)
 
-    def wait(self) -> torch.Tensor:
-        """The result, when it is there. Collectives that were started before end first."""
-        if self._result is None:
+    def end(self) -> None:
+        """Returns when the result is there. Collectives that were started before end first."""
+        if not self._has_ended:
             self._communicator.end(self)
+
+    def wait(self) -> torch.Tensor:
+        """As `end`; gives the result."""
+        self.end()
         assert self._result is not None, "what has ended has a result"
         return self._result
 
@@ -44,7 +59,7 @@ class Handle:
         try:
             next(self._exchange)
         except StopIteration as end:
-            self._result = end.value
+            self._result, self._has_ended = end.value, True
         if self._begun and instrumentation.recordings:
             self.facts = self._communicator.facts(self._begun, self.seen.number)
 
@@ -118,13 +133,25 @@ class ProcessCommunicator:
     def start_all_reduce(self, x: torch.Tensor, op: Reduction) -> Handle:
         """Begins `all_reduce`."""
         x = _plain(x)
-        key = ("all_reduce", op, x.shape, x.dtype)
+        kind = self._all_reduce(x.shape, x.dtype, op)
+        return self._start(kind, lambda number: self.transport.all_reduce(x, op, number, kind.fingerprint))
+
+    def addressed_sum(self, shape: tuple[int, ...], dtype: torch.dtype, op: Reduction) -> StartingSum | None:
+        """See `StartingCommunicator`."""
+        sum_at = self.transport.addressed_sum(dtype, op, math.prod(shape))
+        if sum_at is None:
+            return None
+        kind = self._all_reduce(shape, dtype, op)
+        return lambda operand, result: self._start(kind, lambda _: sum_at(operand, result, kind.fingerprint))
+
+    def _all_reduce(self, shape: tuple[int, ...], dtype: torch.dtype, op: Reduction) -> _Kind:
+        key = ("all_reduce", op, shape, dtype)
         kind = self._kinds.get(key)
         if kind is None:
             if op not in REDUCTIONS:
                 raise ArgumentError(f"a reduction {op!r}", hints=[f"one of {', '.join(REDUCTIONS)}"])
-            kind = self._kind(key, f"all_reduce {op} of {_of(x.shape, x.dtype)}")
-        return self._start(kind, lambda number: self.transport.all_reduce(x, op, number, kind.fingerprint))
+            kind = self._kind(key, f"all_reduce {op} of {_of(shape, dtype)}")
+        return kind
 
     def start_all_gather(self, x: torch.Tensor, dim: int, extents: Extents) -> Handle:
         """Begins `all_gather`."""
@@ -252,7 +279,7 @@ class ProcessCommunicator:
         assert move is not None, "a kind of movement says what moves"
         return self._start(kind, lambda number: self.transport.move(x, move, number, kind.fingerprint))
 
-    def _start(self, kind: _Kind, exchange: Callable[[int], Exchange]) -> Handle:
+    def _start(self, kind: _Kind, exchange: Callable[[int], Generator[None, None, torch.Tensor | None]]) -> Handle:
         self._take_turn()
         try:
             self._watcher.check("")

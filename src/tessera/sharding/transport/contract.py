@@ -7,7 +7,7 @@ can; behind it, it ends, and its value is the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
 import torch
@@ -15,6 +15,9 @@ import torch
 from tessera.sharding.exchange.communicator import Reduction
 
 Exchange: TypeAlias = Generator[None, None, torch.Tensor]
+
+AddressedSum: TypeAlias = Callable[[int, int, int], Generator[None, None, None]]
+"""An exchange of the addresses of an operand and of its result, and of a fingerprint; both are contiguous memory."""
 
 
 class TensorPart(NamedTuple):
@@ -92,6 +95,9 @@ class GroupTransport(Protocol):
 
     def all_reduce(self, x: torch.Tensor, op: Reduction, number: int, fingerprint: int) -> Exchange:
         """See `Communicator`."""
+
+    def addressed_sum(self, dtype: torch.dtype, op: Reduction, count: int) -> AddressedSum | None:
+        """What forms `all_reduce` of so many elements without tensors; None where this transport needs them."""
 
     def reduce_scatter(
         self, x: torch.Tensor, op: Reduction, parts: Sequence[TensorPart], number: int, fingerprint: int

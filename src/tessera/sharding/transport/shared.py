@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import torch
@@ -17,7 +18,7 @@ import torch
 from tessera.profiling.recording import instrumentation
 from tessera.sharding.exchange.communicator import Reduction
 from tessera.sharding.transport import native as words
-from tessera.sharding.transport.contract import Exchange, Movement, TensorPart, Waiting, slices
+from tessera.sharding.transport.contract import AddressedSum, Exchange, Movement, TensorPart, Waiting, slices
 from tessera.sharding.transport.lanes import DEPTH, SLOT_BYTES, Lane
 from tessera.sharding.transport.native import ONE_SHOT_WORDS, WaitOutcome, native
 from tessera.sharding.transport.reducing import reduce_into
@@ -79,7 +80,7 @@ class SharedTransport:
         self._copies: list[tuple[int, torch.Tensor]] = []
         self._lane_addresses = (ctypes.c_void_p * self._size)(*[lane.address for lane in lanes])
         self._parts = (ctypes.c_void_p * self._size)()
-        self._calls: dict[tuple[torch.dtype, Reduction, int], ctypes.Array[ctypes.c_int64]] = {}
+        self._sums: dict[tuple[torch.dtype, Reduction, int], AddressedSum] = {}
         self.arrival_ns: int | None = None
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -99,11 +100,22 @@ class SharedTransport:
         """See `GroupTransport`: small ones in one step, in which every rank reduces all, others in two, in which each
         reduces a part and reads the others'.
         """
+        sum_at = self.addressed_sum(x.dtype, op, x.numel())
+        if sum_at is not None:
+            return self._one_shot(x, sum_at, fingerprint)
         if x.nbytes <= SLOT_BYTES:
-            if x.numel() and self._native.reduction(x.dtype, op) is not None:
-                return self._one_shot(x, op, fingerprint)
             return self.reduce_scatter(x, op, [TensorPart()] * self._size, number, fingerprint)
         return self._two_phases(x, op, fingerprint)
+
+    def addressed_sum(self, dtype: torch.dtype, op: Reduction, count: int) -> AddressedSum | None:
+        """See `GroupTransport`: small operands that native code reduces."""
+        key = dtype, op, count
+        known = self._sums.get(key)
+        if known is None and 0 < count * dtype.itemsize <= SLOT_BYTES:
+            reduce = self._native.reduction(dtype, op)
+            if reduce is not None:
+                known = self._sums[key] = partial(self._sum_at, self._call(count * dtype.itemsize, count, reduce))
+        return known
 
     def reduce_scatter(
         self, x: torch.Tensor, op: Reduction, parts: Sequence[TensorPart], number: int, fingerprint: int
@@ -159,15 +171,20 @@ class SharedTransport:
         self._end(reduced)
         return result
 
-    def _one_shot(self, x: torch.Tensor, op: Reduction, fingerprint: int) -> Exchange:
+    def _one_shot(self, x: torch.Tensor, sum_at: AddressedSum, fingerprint: int) -> Exchange:
+        result = torch.empty_like(x)
+        yield from sum_at(x.data_ptr(), result.data_ptr(), fingerprint)
+        return result
+
+    def _sum_at(
+        self, call: ctypes.Array[ctypes.c_int64], operand: int, result: int, fingerprint: int
+    ) -> Generator[None, None, None]:
         number = self._numbered()
         yield
         # Filled in here, since exchanges of one kind share a call, and several of them may have been started.
-        call = self._calls.get((x.dtype, op, x.numel())) or self._call(x, op)
-        result = torch.empty_like(x)
         call[words.NUMBER] = number
         call[words.FINGERPRINT] = fingerprint
-        call[words.OPERAND], call[words.RESULT] = x.data_ptr(), result.data_ptr()
+        call[words.OPERAND], call[words.RESULT] = operand, result
         call[words.STAGE] = call[words.PEER] = 0
         address = ctypes.addressof(call)
         while (outcome := self._native.one_shot(address)) != WaitOutcome.MET:
@@ -175,13 +192,10 @@ class SharedTransport:
                 self._waiting.mismatch(call[words.PEER])
             self._waiting.again(self._missing(number) if call[words.STAGE] else [call[words.PEER]])
         self._see_arrivals(number)
-        return result
 
-    def _call(self, x: torch.Tensor, op: Reduction) -> ctypes.Array[ctypes.c_int64]:
-        """The one-shot call for a dtype and number of elements, with all that stays the same."""
-        reduce = self._native.reduction(x.dtype, op)
-        assert reduce is not None, "only what native code reduces is reduced in one shot"
-        call = (ctypes.c_int64 * ONE_SHOT_WORDS)(
+    def _call(self, nbytes: int, count: int, reduce: int) -> ctypes.Array[ctypes.c_int64]:
+        """The one-shot call of so many bytes and elements, with all that stays the same."""
+        return (ctypes.c_int64 * ONE_SHOT_WORDS)(
             ctypes.addressof(self._lane_addresses),
             ctypes.addressof(self._parts),
             self._size,
@@ -190,12 +204,10 @@ class SharedTransport:
             self._spin_ns,
             _LIMIT_NS,
             *(0, 0),
-            x.nbytes,
-            x.numel(),
+            nbytes,
+            count,
             reduce,
         )
-        self._calls[x.dtype, op, x.numel()] = call
-        return call
 
     def _numbered(self) -> int:
         self._next += 1
