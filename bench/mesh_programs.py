@@ -92,11 +92,9 @@ def decoding(tokens: int) -> Program:
     mesh = dist.Mesh(["tp"])
     columns, rows, whole = (dist.ShardSpec(*spec) for spec in ((("col",), ("tp",)), (("row",), ("tp",)), ((), ())))
     laid = [
-        (dist.distribute(up, columns, mesh), dist.distribute(down, rows, mesh))
+        (op.constant(dist.distribute(up, columns, mesh)), op.constant(dist.distribute(down, rows, mesh)))
         for up, down in zip(ups, downs, strict=True)
     ]
-    for pair in laid:
-        tessera.eval(*pair)
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     devices = init_device_mesh("cpu", (2,))
     blocks = [parallelize_module(Block(*pair), devices, plan) for pair in zip(ups, downs, strict=True)]
