@@ -14,7 +14,7 @@ from tessera.lazy.leaves.export import to_torch
 from tessera.lazy.leaves.leaf import Leaf, result_structure
 from tessera.lazy.leaves.sources import from_torch
 from tessera.runtime.memory import buffers
-from tessera.sharding.exchange.communicator import COMBINING, StartingSum
+from tessera.sharding.exchange.communicator import AddressedStart
 from tessera.sharding.exchange.groups import GroupExchange, PackedExchange, note_end
 from tessera.sharding.partitioning.redistribution import MeshStep
 from tessera.sharding.tensors.mesh import Mesh
@@ -31,20 +31,20 @@ class Bucket:
     """
 
     def __init__(self, mesh: Mesh, steps: Sequence[MeshStep], shapes: Sequence[Shape], dtype: DType) -> None:
-        self._mesh = mesh
         self._one = GroupExchange(mesh, steps[0], shapes[0]) if len(steps) == 1 else None
         self._packed = None if self._one is not None else PackedExchange(mesh, steps, shapes)
-        self._is_sum = self._one is not None and mesh.state == "running" and steps[0].kind == "AllReduce"
         self._shape, self._dtype = shapes[0], dtype
-        self._sum: _AddressedSum | None = None
+        self._may_be_addressed = self._one is not None and mesh.state == "running"
+        self._addressed: _AddressedExchange | None = None
 
     def begin(self, operands: Sequence[ByPlace]) -> Finishing:
         """Begins them, each of what devices have."""
-        if self._is_sum:
-            ((place, operand),) = operands[0].items()
-            adding = self._adding(place)
-            if adding is not None and operand.structure is adding.structure:
-                return adding.begin(place, operand)
+        if self._may_be_addressed:
+            if self._addressed is None:
+                self._address()
+            begun = None if self._addressed is None else self._addressed.begin(operands[0])
+            if begun is not None:
+                return begun
         parts = [{place: to_torch(leaf).contiguous() for place, leaf in each.items()} for each in operands]
         if self._one is not None:
             waiting = self._one.begin(parts[0])
@@ -53,36 +53,42 @@ class Bucket:
         packed = self._packed.begin(parts)
         return lambda: [_leaves(each) for each in packed()]
 
-    def _adding(self, place: int) -> _AddressedSum | None:
-        """What forms the sum without tensors, where the communicator does: tensors of torch cost more than it."""
-        if self._sum is None:
-            assert self._one is not None
-            step, communicator = self._one.step, self._one.communicator
-            shape = step.target.local_shape(self._shape, self._mesh.grid.coordinates(place))
-            start = communicator.addressed_sum(shape, self._dtype.torch, COMBINING[step.reduction])
-            if start is None:
-                self._is_sum = False
-                return None
-            self._sum = _AddressedSum(start, step, shape, self._dtype)
-        return self._sum
+    def _address(self) -> None:
+        """Looks, at the first exchange, whether it is one of addresses: tensors cost more than what is small."""
+        exchange = self._one
+        assert exchange is not None
+        (place,) = exchange.mesh.places
+        at = exchange.mesh.grid.coordinates(place)
+        before, after = (laid.local_shape(self._shape, at) for laid in (exchange.step.source, exchange.step.target))
+        start = exchange.addressed(before, self._dtype.torch)
+        if start is None:
+            self._may_be_addressed = False
+            return
+        self._addressed = _AddressedExchange(start, exchange.step, place, before, after, self._dtype)
 
 
-class _AddressedSum:
-    """A small sum of memory of one structure."""
+class _AddressedExchange:
+    """An exchange of contiguous memory of one shape."""
 
-    def __init__(self, start: StartingSum, step: MeshStep, shape: Shape, dtype: DType) -> None:
-        self._start, self._step = start, step
-        self.structure = result_structure(shape, dtype)
-        self._nbytes = math.prod(shape) * dtype.itemsize
+    def __init__(
+        self, start: AddressedStart, step: MeshStep, place: int, before: Shape, after: Shape, dtype: DType
+    ) -> None:
+        self._start, self._step, self._place = start, step, place
+        self._operand, self._result = result_structure(before, dtype), result_structure(after, dtype)
+        self._operand_bytes, self._result_bytes = (math.prod(shape) * dtype.itemsize for shape in (before, after))
 
-    def begin(self, place: int, operand: Leaf) -> Finishing:
-        result = buffers.allocate(self._nbytes)
+    def begin(self, operands: ByPlace) -> Finishing | None:
+        """Begins it; None where what the device has lies in another way."""
+        operand = operands[self._place]
+        if operand.structure is not self._operand:
+            return None
+        result = buffers.allocate(self._result_bytes)
         handle = self._start(operand.address, result.address)
 
         def finished(_: Leaf = operand) -> Sequence[ByPlace]:  # whose memory is read until then
             handle.end()
-            note_end(handle, self._step, self._nbytes)
-            return [{place: Leaf(self.structure, result.address, result, 0)}]
+            note_end(handle, self._step, self._operand_bytes)
+            return [{self._place: Leaf(self._result, result.address, result, 0)}]
 
         return finished
 

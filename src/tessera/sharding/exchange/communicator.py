@@ -13,6 +13,7 @@ import torch
 
 from tessera.errors import ArgumentError
 from tessera.ir.anchors import anchor
+from tessera.lazy.layouts import Shape
 
 Reduction: TypeAlias = Literal["sum", "avg", "min", "max", "product"]
 """What elements of several ranks are reduced by."""
@@ -127,7 +128,10 @@ class CollectiveHandle(Protocol):
         """The result, when it is there."""
 
 
-StartingSum: TypeAlias = Callable[[int, int], CollectiveHandle]
+AddressedStart: TypeAlias = Callable[[int, int], CollectiveHandle]
+"""Begins a collective of contiguous memory: of the address of the operand and that of the result, which both have to
+stay until it was waited for.
+"""
 
 
 class StartingCommunicator(Communicator, Protocol):
@@ -135,11 +139,6 @@ class StartingCommunicator(Communicator, Protocol):
 
     def start_all_reduce(self, x: torch.Tensor, op: Reduction) -> CollectiveHandle:
         """Begins `all_reduce`."""
-
-    def addressed_sum(self, shape: tuple[int, ...], dtype: torch.dtype, op: Reduction) -> StartingSum | None:
-        """What begins `all_reduce` of contiguous memory of this shape, without tensors: of the addresses of an operand
-        and of a result. None where only tensors are reduced. What lies there must stay till it was waited for.
-        """
 
     def start_all_gather(self, x: torch.Tensor, dim: int, extents: Extents) -> CollectiveHandle:
         """Begins `all_gather`."""
@@ -157,6 +156,21 @@ class StartingCommunicator(Communicator, Protocol):
 
     def start_broadcast(self, x: torch.Tensor, source: int) -> CollectiveHandle:
         """Begins `broadcast`."""
+
+    def addressed_all_reduce(self, shape: Shape, dtype: torch.dtype, op: Reduction) -> AddressedStart | None:
+        """What begins `all_reduce` of operands of this shape without tensors, which cost more than small ones; None
+        where only tensors are exchanged.
+        """
+
+    def addressed_reduce_scatter(
+        self, shape: Shape, dtype: torch.dtype, dim: int, op: Reduction, extents: Extents
+    ) -> AddressedStart | None:
+        """As `addressed_all_reduce`, of `reduce_scatter`."""
+
+    def addressed_all_gather(
+        self, shape: Shape, dtype: torch.dtype, dim: int, extents: Extents
+    ) -> AddressedStart | None:
+        """As `addressed_all_reduce`, of `all_gather`."""
 
 
 _FOLDS: Final[Mapping[Reduction, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {

@@ -14,6 +14,7 @@ from tessera.profiling.recording import instrumentation
 from tessera.sharding.exchange import emulated
 from tessera.sharding.exchange.communicator import (
     COMBINING,
+    AddressedStart,
     CollectiveHandle,
     Extents,
     Reduction,
@@ -74,6 +75,21 @@ class GroupExchange:
 
         return waited
 
+    def addressed(self, shape: Shape, dtype: torch.dtype) -> AddressedStart | None:
+        """What begins it on a running mesh with the addresses of an operand of this shape and of its result; None where
+        only tensors are exchanged.
+        """
+        step, by = self.step, self.communicator
+        along = self._groups[self.mesh.places[0]].along
+        match step.kind:
+            case "AllReduce":
+                return by.addressed_all_reduce(shape, dtype, COMBINING[step.reduction])
+            case "ReduceScatter":
+                return by.addressed_reduce_scatter(shape, dtype, step.dim, COMBINING[step.reduction], along)
+            case "AllGather":
+                return by.addressed_all_gather(shape, dtype, step.dim, along)
+        return None
+
     @property
     def communicator(self) -> StartingCommunicator:
         """That of the one group that this process takes part in, on a running mesh."""
@@ -119,7 +135,7 @@ class PackedExchange:
         if self._whole:
             return torch.cat([part.reshape(-1) for part in parts])
         each = zip(parts, self._steps, self._along[place], strict=True)
-        pieces = [torch.split(part, along, step.dim) for part, step, along in each]
+        pieces = [torch.split(part, list(along), step.dim) for part, step, along in each]
         return torch.cat([piece[rank].reshape(-1) for rank in range(len(pieces[0])) for piece in pieces])
 
     def _unpacked(self, made: Parts) -> list[dict[int, torch.Tensor]]:

@@ -16,7 +16,7 @@ from tessera.sharding.exchange.communicator import Reduction
 
 Exchange: TypeAlias = Generator[None, None, torch.Tensor]
 
-AddressedSum: TypeAlias = Callable[[int, int, int], Generator[None, None, None]]
+AddressedExchange: TypeAlias = Callable[[int, int, int], Generator[None, None, None]]
 """An exchange of the addresses of an operand and of its result, and of a fingerprint; both are contiguous memory."""
 
 
@@ -96,8 +96,11 @@ class GroupTransport(Protocol):
     def all_reduce(self, x: torch.Tensor, op: Reduction, number: int, fingerprint: int) -> Exchange:
         """See `Communicator`."""
 
-    def addressed_sum(self, dtype: torch.dtype, op: Reduction, count: int) -> AddressedSum | None:
-        """What forms `all_reduce` of so many elements without tensors; None where this transport needs them."""
+    def addressed_sum(self, dtype: torch.dtype, op: Reduction, count: int, own: range) -> AddressedExchange | None:
+        """What reduces some elements of operands of so many, without tensors; None where this transport needs them."""
+
+    def addressed_gather(self, nbytes: int) -> AddressedExchange | None:
+        """What puts operands of so many bytes each one behind the other, without tensors."""
 
     def reduce_scatter(
         self, x: torch.Tensor, op: Reduction, parts: Sequence[TensorPart], number: int, fingerprint: int

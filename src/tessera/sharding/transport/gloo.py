@@ -93,7 +93,10 @@ class GlooTransport:
             return self.reduce_scatter(x, op, [TensorPart()] * self._size, number, fingerprint)
         return self._two_phases(x, op, number, fingerprint)
 
-    def addressed_sum(self, dtype: torch.dtype, op: Reduction, count: int) -> None:
+    def addressed_sum(self, dtype: torch.dtype, op: Reduction, count: int, own: range) -> None:
+        """See `GroupTransport`."""
+
+    def addressed_gather(self, nbytes: int) -> None:
         """See `GroupTransport`."""
 
     def reduce_scatter(

@@ -18,7 +18,7 @@ import torch
 from tessera.profiling.recording import instrumentation
 from tessera.sharding.exchange.communicator import Reduction
 from tessera.sharding.transport import native as words
-from tessera.sharding.transport.contract import AddressedSum, Exchange, Movement, TensorPart, Waiting, slices
+from tessera.sharding.transport.contract import AddressedExchange, Exchange, Movement, TensorPart, Waiting, slices
 from tessera.sharding.transport.lanes import DEPTH, SLOT_BYTES, Lane
 from tessera.sharding.transport.native import ONE_SHOT_WORDS, WaitOutcome, native
 from tessera.sharding.transport.reducing import reduce_into
@@ -54,6 +54,17 @@ class _Published(NamedTuple):
     is_callers: bool
 
 
+class _Small(NamedTuple):
+    """A small exchange: the address of what puts operands of so many bytes together, from which byte of them, and how
+    many elements.
+    """
+
+    function: int
+    nbytes: int
+    offset: int
+    elements: int
+
+
 class SharedTransport:
     """The shared memory of a group, of which this process is `rank`. `lanes` and `heaps` are those of all ranks; they
     `spin` before they sleep where each has a core.
@@ -80,7 +91,7 @@ class SharedTransport:
         self._copies: list[tuple[int, torch.Tensor]] = []
         self._lane_addresses = (ctypes.c_void_p * self._size)(*[lane.address for lane in lanes])
         self._parts = (ctypes.c_void_p * self._size)()
-        self._sums: dict[tuple[torch.dtype, Reduction, int], AddressedSum] = {}
+        self._small: dict[_Small, AddressedExchange] = {}
         self.arrival_ns: int | None = None
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -100,21 +111,27 @@ class SharedTransport:
         """See `GroupTransport`: small ones in one step, in which every rank reduces all, others in two, in which each
         reduces a part and reads the others'.
         """
-        sum_at = self.addressed_sum(x.dtype, op, x.numel())
+        sum_at = self.addressed_sum(x.dtype, op, x.numel(), range(x.numel()))
         if sum_at is not None:
             return self._one_shot(x, sum_at, fingerprint)
         if x.nbytes <= SLOT_BYTES:
             return self.reduce_scatter(x, op, [TensorPart()] * self._size, number, fingerprint)
         return self._two_phases(x, op, fingerprint)
 
-    def addressed_sum(self, dtype: torch.dtype, op: Reduction, count: int) -> AddressedSum | None:
+    def addressed_sum(self, dtype: torch.dtype, op: Reduction, count: int, own: range) -> AddressedExchange | None:
         """See `GroupTransport`: small operands that native code reduces."""
-        key = dtype, op, count
-        known = self._sums.get(key)
-        if known is None and 0 < count * dtype.itemsize <= SLOT_BYTES:
-            reduce = self._native.reduction(dtype, op)
-            if reduce is not None:
-                known = self._sums[key] = partial(self._sum_at, self._call(count * dtype.itemsize, count, reduce))
+        reduce = self._native.reduction(dtype, op)
+        size = dtype.itemsize
+        return self._addressed(_Small(reduce, count * size, own.start * size, len(own))) if reduce and own else None
+
+    def addressed_gather(self, nbytes: int) -> AddressedExchange | None:
+        """See `GroupTransport`: small ones."""
+        return self._addressed(_Small(self._native.gather, nbytes, 0, nbytes))
+
+    def _addressed(self, small: _Small) -> AddressedExchange | None:
+        known = self._small.get(small)
+        if known is None and 0 < small.nbytes <= SLOT_BYTES:
+            known = self._small[small] = partial(self._exchange_at, self._call(small))
         return known
 
     def reduce_scatter(
@@ -171,12 +188,12 @@ class SharedTransport:
         self._end(reduced)
         return result
 
-    def _one_shot(self, x: torch.Tensor, sum_at: AddressedSum, fingerprint: int) -> Exchange:
+    def _one_shot(self, x: torch.Tensor, sum_at: AddressedExchange, fingerprint: int) -> Exchange:
         result = torch.empty_like(x)
         yield from sum_at(x.data_ptr(), result.data_ptr(), fingerprint)
         return result
 
-    def _sum_at(
+    def _exchange_at(
         self, call: ctypes.Array[ctypes.c_int64], operand: int, result: int, fingerprint: int
     ) -> Generator[None, None, None]:
         number = self._numbered()
@@ -193,8 +210,8 @@ class SharedTransport:
             self._waiting.again(self._missing(number) if call[words.STAGE] else [call[words.PEER]])
         self._see_arrivals(number)
 
-    def _call(self, nbytes: int, count: int, reduce: int) -> ctypes.Array[ctypes.c_int64]:
-        """The one-shot call of so many bytes and elements, with all that stays the same."""
+    def _call(self, small: _Small) -> ctypes.Array[ctypes.c_int64]:
+        """The one-shot call of what is exchanged, with all that stays the same."""
         return (ctypes.c_int64 * ONE_SHOT_WORDS)(
             ctypes.addressof(self._lane_addresses),
             ctypes.addressof(self._parts),
@@ -204,9 +221,11 @@ class SharedTransport:
             self._spin_ns,
             _LIMIT_NS,
             *(0, 0),
-            nbytes,
-            count,
-            reduce,
+            small.nbytes,
+            small.elements,
+            small.function,
+            *(0, 0, 0, 0),
+            small.offset,
         )
 
     def _numbered(self) -> int:
