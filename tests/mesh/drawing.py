@@ -159,7 +159,7 @@ class Drawer:
             signal = torch.randint(-3, 4, (LONG,), generator=torch.Generator().manual_seed(chance.getrandbits(32)))
             axes = (NAMES[: len(self.case.grid)],)
             entries.append(Input(signal.double(), axes if chance.random() < 0.8 else ((),)))
-            self.found.append(entries[-1].whole)
+            self.found.append(signal.double())
             self._append_layer(LongFilter((len(entries) - 1,), chance.choice((1, 2, 3))))
         elif kind < LONG_FILTERS + PINNED and self.case.exact:
             fitting = [n for n in self.usable if self.found[n].dtype == torch.float64 and self.found[n].numel()]

@@ -83,9 +83,9 @@ class _AddressedExchange:
         if operand.structure is not self._operand:
             return None
         result = buffers.allocate(self._result_bytes)
-        handle = self._start(operand.address, result.address)
+        handle = self._start(operand, result)
 
-        def finished(_: Leaf = operand) -> Sequence[ByPlace]:  # whose memory is read until then
+        def finished() -> Sequence[ByPlace]:
             handle.end()
             note_end(handle, self._step, self._operand_bytes)
             return [{self._place: Leaf(self._result, result.address, result, 0)}]

@@ -128,10 +128,16 @@ class CollectiveHandle(Protocol):
         """The result, when it is there."""
 
 
-AddressedStart: TypeAlias = Callable[[int, int], CollectiveHandle]
-"""Begins a collective of contiguous memory: of the address of the operand and that of the result, which both have to
-stay until it was waited for.
-"""
+class Memory(Protocol):
+    """Contiguous memory, which is there as long as this is."""
+
+    @property
+    def address(self) -> int:
+        """Of the first byte."""
+
+
+AddressedStart: TypeAlias = Callable[[Memory, Memory], CollectiveHandle]
+"""Begins a collective of an operand, which is not written to before it was waited for, and of where its result goes."""
 
 
 class StartingCommunicator(Communicator, Protocol):

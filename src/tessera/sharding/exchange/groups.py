@@ -101,30 +101,20 @@ class PackedExchange:
     """Sums of several tensors that travel as one: what each device gives is one behind the other, for each rank."""
 
     def __init__(self, mesh: Mesh, steps: Sequence[MeshStep], shapes: Sequence[Shape]) -> None:
-        first = steps[0]
-        places = range(mesh.grid.devices)
-        self._steps, self._whole = steps, first.kind == "AllReduce"
-        self._own = [
-            [s.target.local_shape(shape, mesh.grid.coordinates(place)) for s, shape in zip(steps, shapes, strict=True)]
-            for place in places
-        ]
+        self._steps, self._whole = steps, steps[0].kind == "AllReduce"
+        pairs = list(zip(steps, shapes, strict=True))
+        at = [mesh.grid.coordinates(place) for place in range(mesh.grid.devices)]
+        self._own = [[step.target.local_shape(shape, each) for step, shape in pairs] for each in at]
+        self._along: dict[int, list[tuple[int, ...]]] = {}
+        """By place, the extents that each tensor is cut into for the ranks of the group."""
+        if self._whole:
+            self._one = GroupExchange(mesh, steps[0], (0,))
+            return
+        for place in mesh.places:
+            group = mesh.group(steps[0].axis, place)
+            self._along[place] = [_extents(mesh, step, shape, group)[0] for step, shape in pairs]
         sizes = [sum(map(math.prod, own)) for own in self._own]
-        self._one = (
-            GroupExchange(mesh, first, (0,))
-            if self._whole
-            else GroupExchange(mesh, replace(first, dim=0), shapes[0], sizes)
-        )
-        self._along = (
-            {}
-            if self._whole
-            else {
-                place: [
-                    _extents(mesh, s, shape, mesh.group(s.axis, place))[0]
-                    for s, shape in zip(steps, shapes, strict=True)
-                ]
-                for place in mesh.places
-            }
-        )
+        self._one = GroupExchange(mesh, replace(steps[0], dim=0), shapes[0], sizes)
 
     def begin(self, shards: Sequence[Parts]) -> Callable[[], list[dict[int, torch.Tensor]]]:
         """Begins it, with what devices have of each of the tensors."""

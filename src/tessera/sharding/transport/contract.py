@@ -12,12 +12,12 @@ from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
 import torch
 
-from tessera.sharding.exchange.communicator import Reduction
+from tessera.sharding.exchange.communicator import Memory, Reduction
 
 Exchange: TypeAlias = Generator[None, None, torch.Tensor]
 
-AddressedExchange: TypeAlias = Callable[[int, int, int], Generator[None, None, None]]
-"""An exchange of the addresses of an operand and of its result, and of a fingerprint; both are contiguous memory."""
+AddressedExchange: TypeAlias = Callable[[Memory, Memory, int], Generator[None, None, None]]
+"""An exchange of an operand, of where its result goes, and of a fingerprint."""
 
 
 class TensorPart(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 import torch
 
 from tessera.profiling.recording import instrumentation
-from tessera.sharding.exchange.communicator import Reduction
+from tessera.sharding.exchange.communicator import Memory, Reduction
 from tessera.sharding.transport import native as words
 from tessera.sharding.transport.contract import AddressedExchange, Exchange, Movement, TensorPart, Waiting, slices
 from tessera.sharding.transport.lanes import DEPTH, SLOT_BYTES, Lane
@@ -52,6 +52,13 @@ class _Published(NamedTuple):
 
     number: int
     is_callers: bool
+
+
+class _TensorMemory(NamedTuple):
+    """The memory of a tensor."""
+
+    address: int
+    tensor: torch.Tensor
 
 
 class _Small(NamedTuple):
@@ -190,18 +197,18 @@ class SharedTransport:
 
     def _one_shot(self, x: torch.Tensor, sum_at: AddressedExchange, fingerprint: int) -> Exchange:
         result = torch.empty_like(x)
-        yield from sum_at(x.data_ptr(), result.data_ptr(), fingerprint)
+        yield from sum_at(_TensorMemory(x.data_ptr(), x), _TensorMemory(result.data_ptr(), result), fingerprint)
         return result
 
     def _exchange_at(
-        self, call: ctypes.Array[ctypes.c_int64], operand: int, result: int, fingerprint: int
+        self, call: ctypes.Array[ctypes.c_int64], operand: Memory, result: Memory, fingerprint: int
     ) -> Generator[None, None, None]:
         number = self._numbered()
         yield
         # Filled in here, since exchanges of one kind share a call, and several of them may have been started.
         call[words.NUMBER] = number
         call[words.FINGERPRINT] = fingerprint
-        call[words.OPERAND], call[words.RESULT] = operand, result
+        call[words.OPERAND], call[words.RESULT] = operand.address, result.address
         call[words.STAGE] = call[words.PEER] = 0
         address = ctypes.addressof(call)
         while (outcome := self._native.one_shot(address)) != WaitOutcome.MET:

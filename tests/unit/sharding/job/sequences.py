@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import torch
 
@@ -51,11 +52,13 @@ def check(group: ProcessCommunicator, seed: int, same: Callable[[torch.Tensor, t
 
 
 class Addressed:
-    """A collective of the address of a tensor, and of that of memory for what is wanted of it."""
+    """A collective of the memory of a tensor, which the collective alone keeps, and of memory for what is wanted."""
 
     def __init__(self, start: AddressedStart, x: torch.Tensor, wanted: torch.Tensor) -> None:
-        self._operand, self._result = x, torch.full_like(wanted, 77)
-        self._handle = start(x.data_ptr(), self._result.data_ptr())
+        self._result = torch.full_like(wanted, 77)
+        self._handle = start(
+            SimpleNamespace(address=x.data_ptr(), x=x), SimpleNamespace(address=self._result.data_ptr())
+        )
 
     def wait(self) -> torch.Tensor:
         self._handle.end()
