@@ -165,8 +165,8 @@ done:
   ret void
 }
 
-; All ranks' small operands, through the slots of their lanes, put together by every rank for itself. A call that comes back
-; with 1 is made again as it is, and goes on where it was; `stage` and `peer` of the call say where.
+; All ranks' small operands, through the slots of their lanes, put together by every rank for itself. A call that comes
+; back with 1 is made again as it is, and goes on where it was; `stage` and `peer` of the call say where.
 define i64 @tessera_one_shot(ptr %call) {
 entry:
   %lanes.p = getelementptr inbounds i64, ptr %call, i64 0
