@@ -5,7 +5,7 @@
 
 Both sides have the same weights and inputs, and exchange as each does by itself: ours by what the job chooses, torch's
 by Gloo. Rank 0 prints a line of JSON for each program, as `mesh_probe` does for collectives. A process that is no rank
-decodes (`--alone`), or decides how programs are divided (`--plan`).
+runs some of them alone (`--alone`), or decides how programs are divided (`--plan`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -30,11 +30,12 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import tessera
+from bench.mesh_layers import LAYERS, RATE, WIDTH, Block, Program, apart, layered, matrices
 from bench.mesh_probe import Timed, calls_of, timed
 from tessera import Tensor, dist, grad, graph, op
 from tessera.sharding.job import join
 
-LAYERS, WIDTH, ROWS, RATE = 4, 1024, 128, 1e-2
+ROWS = 128
 ROUNDS = 7
 MICROBATCHES = 8
 TOKENS = (1, 16)
@@ -45,44 +46,7 @@ ENOUGH = 1e-4
 """How far results may be apart, of the largest: orders of sums differ."""
 
 
-@dataclass(frozen=True)
-class Program:
-    """A program of both sides: one call of each is a step. `check` says how far apart their results are, of 1."""
-
-    name: str
-    ours: Callable[[], Any]
-    peers: dict[str, Callable[[], Any]]
-    check: Callable[[], float]
-
-
-def matrices(count: int, rows: int, columns: int, seed: int) -> list[torch.Tensor]:
-    """The same on every rank."""
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(rows, columns, generator=generator) / rows**0.5 for _ in range(count)]
-
-
-def apart(ours: torch.Tensor, peer: torch.Tensor) -> float:
-    """The largest difference, of the largest number."""
-    return float((ours - peer).abs().max() / peer.abs().max())
-
-
 # -- tensor parallel decoding -----------------------------------------------------------------------------------------
-
-
-class Block(nn.Module):
-    """Two products of a feed-forward block."""
-
-    def __init__(self, up: torch.Tensor, down: torch.Tensor) -> None:
-        super().__init__()
-        self.up, self.down = (nn.Linear(each.shape[0], each.shape[1], bias=False) for each in (up, down))
-        with torch.no_grad():
-            self.up.weight.copy_(up.T)
-            self.down.weight.copy_(down.T)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Rows of as many columns."""
-        made: torch.Tensor = x + self.down(torch.relu(self.up(x)))
-        return made
 
 
 def decoding(tokens: int) -> Program:
@@ -92,11 +56,9 @@ def decoding(tokens: int) -> Program:
     mesh = dist.Mesh(["tp"])
     columns, rows, whole = (dist.ShardSpec(*spec) for spec in ((("col",), ("tp",)), (("row",), ("tp",)), ((), ())))
     laid = [
-        (dist.distribute(up, columns, mesh), dist.distribute(down, rows, mesh))
+        (op.constant(dist.distribute(up, columns, mesh)), op.constant(dist.distribute(down, rows, mesh)))
         for up, down in zip(ups, downs, strict=True)
     ]
-    for pair in laid:
-        tessera.eval(*pair)
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     devices = init_device_mesh("cpu", (2,))
     blocks = [parallelize_module(Block(*pair), devices, plan) for pair in zip(ups, downs, strict=True)]
@@ -124,29 +86,46 @@ def decoding_name(tokens: int) -> str:
     return f"decoding, tensor parallel, {tokens} token{'s' if tokens > 1 else ''}"
 
 
-def decoding_alone(tokens: int, rounds: int) -> Timed:
+def decoding_alone(tokens: int) -> Program:
     """The same blocks in one process that is no rank, with its threads."""
     ups, downs = matrices(LAYERS, WIDTH, 4 * WIDTH, 1), matrices(LAYERS, 4 * WIDTH, WIDTH, 2)
     (x,) = matrices(1, tokens, WIDTH, 3)
     constants = [(op.constant(up), op.constant(down)) for up, down in zip(ups, downs, strict=True)]
     model = nn.Sequential(*(Block(*pair) for pair in zip(ups, downs, strict=True)))
 
-    def compute() -> torch.Tensor:
+    def ours() -> torch.Tensor:
         y = op.tensor(x)
         for up, down in constants:
             y = y + op.matmul(op.relu(op.matmul(y, up)), down)
         made: torch.Tensor = y.torch()
         return made
 
-    with torch.no_grad():
-        assert apart(compute(), model(x)) < ENOUGH
+    @torch.no_grad()
+    def check() -> float:
+        return apart(ours(), model(x))
+
+    return Program(decoding_name(tokens), ours, {}, check)
+
+
+def alone(quick: bool) -> Iterator[Callable[[], Program]]:
+    """Programs of a process that is no rank, which has the threads that it is given."""
+    for tokens in TOKENS[:1] if quick else TOKENS:
+        yield partial(decoding_alone, tokens)
+    if not quick:
+        yield from layered()
+
+
+def timed_alone(program: Program, rounds: int) -> Timed:
+    """Checks a program of one process, then times it."""
+    far = program.check()
+    assert far < ENOUGH, f"{program.name}: ours and torch's are {far} apart"
     found = []
     for _ in range(rounds):
         begin = time.perf_counter()
         for _ in range(CALLS_ALONE):
-            compute()
+            program.ours()
         found.append((time.perf_counter() - begin) / CALLS_ALONE)
-    return Timed(decoding_name(tokens), 1, 0, found, [])
+    return Timed(program.name, 1, 0, found, [])
 
 
 def planning(rounds: int) -> Iterator[Timed]:
@@ -310,6 +289,8 @@ def programs(quick: bool) -> Iterator[Callable[[], Program]]:
     yield partial(training, split=False)
     yield partial(training, split=True)
     yield pipelined
+    if not quick:
+        yield from layered()
 
 
 def measure(program: Program, rounds: int) -> Iterator[Timed]:
@@ -326,14 +307,16 @@ def measure(program: Program, rounds: int) -> Iterator[Timed]:
             peers[name].append(timed(call, calls[name]))
     for name, times in peers.items():
         yield Timed(f"{program.name}, against {name}", 2, 0, ours, times)
+    if not peers:
+        yield Timed(program.name, 2, 0, ours, [])
 
 
 def main() -> None:
     """Runs all programs."""
     quick = "--quick" in sys.argv
     if "--alone" in sys.argv:
-        for tokens in TOKENS[:1] if quick else TOKENS:
-            print(json.dumps(asdict(decoding_alone(tokens, 2 if quick else ROUNDS))))
+        for make in alone(quick):
+            print(json.dumps(asdict(timed_alone(make(), 2 if quick else ROUNDS))))
         return
     if "--plan" in sys.argv:
         for result in planning(2 if quick else ROUNDS):

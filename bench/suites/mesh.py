@@ -1,6 +1,6 @@
 """Collectives between processes of this machine, ours against torch.distributed's over Gloo, and whole programs of two
-ranks against DTensor, DDP, FSDP2 and torch's pipelines: checked, then timed by turns in the same ranks. Ratios are the
-peer's time over ours, of the fastest rounds.
+ranks against DTensor, DDP, FSDP2, torch's pipelines and exchanges by hand: checked, then timed by turns in the same
+ranks, and the same in one process. Ratios are the peer's time over ours, of the fastest rounds.
 """
 
 from __future__ import annotations
@@ -29,16 +29,19 @@ LEAST: Final = {
     **{("all-gather Gloo", size << 20, ranks): 2.0 for size in (1, 16, 64) for ranks in RANKS},
 }
 """By case, bytes and ranks, the ratio that is to be reached."""
+ONE_THREAD, TWO_THREADS = "one process, 1 thread", "one process, 2 threads"
 LEAST_OF_PROGRAMS: Final = {
-    "DTensor": 4.0,
-    "one process, 1 thread": 1.4,
-    "one process, 2 threads": 0.9,
-    "DDP": 1.1,
-    "FSDP2": 2.5,
-    "torch's GPipe": 1.2,
-    "torch's 1F1B": 1.2,
+    ("decoding", "DTensor"): 4.0,
+    ("decoding", ONE_THREAD): 1.4,
+    ("decoding", TWO_THREADS): 0.9,
+    ("training", "DTensor"): 1.2,
+    ("training", "DDP"): 1.1,
+    ("training", "FSDP2"): 2.5,
+    ("training", "torch's GPipe"): 1.2,
+    ("training", "torch's 1F1B"): 1.2,
+    ("experts", "torch's all-to-all by hand"): 1.0,
 }
-"""The same by what a program is held against."""
+"""The same by the first word of a program's name, and by what it is held against. What is not here has no bar."""
 MOST_MS: Final = {"planning a 4-D matmul on three axes": 20.0, "planning 96 layers on 72 devices": 1000.0}
 """Milliseconds that deciding may take."""
 
@@ -53,7 +56,7 @@ def measured(script: str, ranks: int, threads: int, quick: bool) -> Iterator[dic
 
 
 def alone(what: str, threads: int, quick: bool) -> Iterator[dict[str, Any]]:
-    """What a process that is no rank takes for decoding (`--alone`) or planning (`--plan`), program by program."""
+    """What a process that is no rank takes for programs (`--alone`) or planning (`--plan`), one by one."""
     command = [sys.executable, "-m", "bench.mesh_programs", what, *(["--quick"] if quick else [])]
     yield from map(json.loads, _printed(command, threads))
 
@@ -89,8 +92,8 @@ def program_figure(case: dict[str, Any], threads: int) -> Figure:
     ours, peer = min(case["ours"]), min(case["peer"])
     name, _, against = case["name"].partition(", against ")
     note = f"{1e3 * ours:.2f} ms, {against} {1e3 * peer:.2f} ms; fastest of {len(case['ours'])} rounds each"
-    unit = f"x {against}"
-    return Figure(name, "tessera", threads, unit, peer / ours, note=note, least=LEAST_OF_PROGRAMS[against])
+    least = LEAST_OF_PROGRAMS.get((name.partition(",")[0].partition(" ")[0], against))
+    return Figure(name, "tessera", threads, f"x {against}", peer / ours, note=note, least=least)
 
 
 def run(pool: Pool, progress: Callable[[str], None], quick: bool = False) -> SuiteResult:
@@ -101,12 +104,12 @@ def run(pool: Pool, progress: Callable[[str], None], quick: bool = False) -> Sui
         figures += [figure(case, pool.threads) for case in measured("mesh_probe", ranks, pool.threads, quick)]
     progress(f"{NAME}, programs of 2 ranks of {pool.threads} threads")
     found = list(measured("mesh_programs", 2, pool.threads, quick))
-    decoded = {case["name"].partition(", against ")[0]: case for case in found}
-    for threads in (1, 2):
+    on_ranks = {case["name"].partition(", against ")[0]: case for case in found}
+    for threads, against in ((1, ONE_THREAD), (2, TWO_THREADS)):
         for case in alone("--alone", threads, quick):
-            against = f"{case['name']}, against one process, {threads} thread{'s' if threads > 1 else ''}"
-            found.append(decoded[case["name"]] | {"name": against, "peer": case["ours"]})
-    figures += [program_figure(case, pool.threads) for case in found]
+            name = case["name"]
+            found.append(on_ranks[name] | {"name": f"{name}, against {against}", "peer": case["ours"]})
+    figures += [program_figure(case, pool.threads) for case in found if case["peer"]]
     for case in alone("--plan", pool.threads, quick):
         name, value = case["name"], 1e3 * min(case["ours"])
         figures.append(Figure(name, "tessera", pool.threads, "ms", value, limit=MOST_MS[name]))

@@ -1,4 +1,5 @@
-"""Drawing cases: an expression of one to eight operators over all records, on a mesh, its inputs laid out at random.
+"""Drawing cases: an expression of one to eight operators over all records, on a mesh, its inputs laid out at random;
+some end in experts that are pinned to parts of the mesh, or in a long filter.
 
 Inputs are whole numbers, and a value is used again only while it is one and small, so that sums are exact in any order
 and every layout has to give the same bits.
@@ -22,6 +23,8 @@ from tessera.lazy.structures.building import apply
 from tessera.lazy.structures.structure import Shape
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.applications.rule import Application, WantedOperand
+from tessera.ops.spectral.spelling import LONG
+from tests.mesh.layers import Layer, LongFilter, PinnedExperts
 from tests.mesh.references import value_of
 
 EXTENTS: Final = (0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 12)
@@ -30,6 +33,8 @@ GRIDS: Final[tuple[tuple[int, ...], ...]] = (
 )  # fmt: skip
 NAMES: Final = ("x", "y", "z")
 LARGEST: Final = 2**30
+LONG_FILTERS, PINNED = 0.04, 0.2
+"""Shares of graphs that end in one."""
 MOST_ELEMENTS: Final = 3000
 
 INEXACT: Final = frozenset({"mean", "max", "min", "prod", "div", "pow"})
@@ -69,7 +74,7 @@ class Case:
     """
 
     grid: tuple[int, ...]
-    entries: list[Input | Step] = field(default_factory=list)
+    entries: list[Input | Step | Layer] = field(default_factory=list)
     exact: bool = True
     rounding: float = 0.0
     """The unit in the last place of the narrowest 16-bit float among the values, of 1; 0 without any."""
@@ -80,9 +85,9 @@ class Case:
         return [(number, entry) for number, entry in enumerate(self.entries) if isinstance(entry, Input)]
 
     @property
-    def steps(self) -> list[tuple[int, Step]]:
-        """The operators with the numbers of their results."""
-        return [(number, entry) for number, entry in enumerate(self.entries) if isinstance(entry, Step)]
+    def steps(self) -> list[tuple[int, Step | Layer]]:
+        """The operators and layers with the numbers of their results."""
+        return [(number, entry) for number, entry in enumerate(self.entries) if not isinstance(entry, Input)]
 
     def mesh(self) -> dist.Mesh:
         """The emulated mesh of the case."""
@@ -96,7 +101,11 @@ class Case:
                 whole = entry.whole
                 nodes.append(op.tensor(whole) if mesh is None else dist.distribute(whole, entry.spec(), mesh))
                 continue
-            node = apply(OPERATORS[entry.operator], entry.attributes, [nodes[place] for place in entry.operands])
+            operands = [nodes[place] for place in entry.operands]
+            if not isinstance(entry, Step):
+                nodes.append(entry.made(operands, mesh))
+                continue
+            node = apply(OPERATORS[entry.operator], entry.attributes, operands)
             if mesh is not None and entry.splits is not None:
                 node = dist.constrain(node, Input(torch.empty(0), entry.splits).spec())
             nodes.append(node)
@@ -108,8 +117,10 @@ class Case:
         for number, entry in enumerate(self.entries):
             if isinstance(entry, Input):
                 lines.append(f"%{number}: {tuple(entry.whole.shape)} {entry.whole.dtype} {entry.splits}")
-            else:
+            elif isinstance(entry, Step):
                 lines.append(f"%{number} = {entry.operator}{entry.operands} {entry.attributes} {entry.splits or ''}")
+            else:
+                lines.append(f"%{number} = {entry}")
         return "\n".join(lines)
 
 
@@ -118,6 +129,7 @@ class Drawer:
 
     def __init__(self, seed: int, smooth: bool = False) -> None:
         self.chance = random.Random(seed)
+        self.layer_chance = random.Random(f"a layer of {seed}")
         self.smooth = smooth
         self.case = Case(self.chance.choice(GRIDS))
         self.found: list[torch.Tensor] = []
@@ -136,7 +148,35 @@ class Drawer:
             if len(self.case.steps) >= wanted or not self.usable:
                 break
             self.step(OPERATORS[chance.choice(_COMMON if chance.random() < 0.6 else names)])
+        self.layer()
         return self.case
+
+    def layer(self) -> None:
+        """Now and then experts that are pinned to parts of the mesh, or a long filter, behind all steps."""
+        chance, entries = self.layer_chance, self.case.entries
+        kind = chance.random()
+        if kind < LONG_FILTERS:
+            signal = torch.randint(-3, 4, (LONG,), generator=torch.Generator().manual_seed(chance.getrandbits(32)))
+            axes = (NAMES[: len(self.case.grid)],)
+            entries.append(Input(signal.double(), axes if chance.random() < 0.8 else ((),)))
+            self.found.append(signal.double())
+            self._append_layer(LongFilter((len(entries) - 1,), chance.choice((1, 2, 3))))
+        elif kind < LONG_FILTERS + PINNED and self.case.exact:
+            fitting = [n for n in self.usable if self.found[n].dtype == torch.float64 and self.found[n].numel()]
+            if fitting:
+                at = chance.choice(fitting)
+                shape = tuple(self.found[at].shape) or (1,)
+                self._append_layer(PinnedExperts.drawn(chance, at, shape, self.case.grid[0]))
+
+    def _append_layer(self, layer: Layer) -> None:
+        made = value_of(layer.made([as_node(self.found[n]) for n in layer.operands], None))
+        numbers = torch.view_as_real(made) if made.is_complex() else made
+        whole = bool(((numbers == numbers.round()) & (numbers.abs() < LARGEST)).all())
+        if not whole and isinstance(layer, PinnedExperts):
+            return  # whose choices would hang on rounding
+        self.case.entries.append(layer)
+        self.found.append(made)
+        self.case.exact &= whole
 
     def shape(self) -> Shape:
         """Of the extents of this case, so that values meet."""

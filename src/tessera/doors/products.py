@@ -27,6 +27,7 @@ from tessera.ops.layout import views
 from tessera.ops.rows import calls
 from tessera.ops.rows.calls import Axis
 from tessera.runtime.streams.stream import Stream
+from tessera.sharding.tensors.making import constants
 from tessera.typing import ArrayLike, DTypeLike
 
 Output: TypeAlias = torch.Tensor | numpy.ndarray[Any, Any]
@@ -132,9 +133,9 @@ def constant(x: ArrayLike) -> Tensor:
     constants made of the same tensor, share the copies. A torch tensor may be changed in place: the next evaluation
     reads the new contents. Of a numpy array, which does not tell that it was written to, a constant has the elements
     that it holds now, in a copy, unless it is read-only (`array.setflags(write=False)`): what is written later counts
-    from the next `op.constant(array)` on, which copies and packs anew only what has changed. Raises ArgumentError
-    (E_ARGUMENT) for the argument of a function that is being traced, MemoryLimitError (E_MEMORY_LIMIT) where there is
-    no memory for the copy.
+    from the next `op.constant(array)` on, which copies and packs anew only what has changed. Of a tensor on a mesh each
+    device's shard is a constant of its own. Raises ArgumentError (E_ARGUMENT) for the argument of a function that is
+    being traced, MemoryLimitError (E_MEMORY_LIMIT) where there is no memory for the copy.
 
     Shapes: x of any shape; the result has it.
 
@@ -151,7 +152,7 @@ def constant(x: ArrayLike) -> Tensor:
     if type(leaf) is Attached:
         raise detached()
     settle((leaf,))
-    return cast(Tensor, leaf_node(constant_leaf(leaf)))
+    return cast(Tensor, leaf_node(constant_leaf(leaf) if leaf.structure.layout is None else constants(leaf)))
 
 
 def quantize(x: ArrayLike, axis: Axis = None, *, stream: Stream | None = None) -> tuple[Tensor, Tensor]:

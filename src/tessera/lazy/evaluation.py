@@ -12,9 +12,10 @@ from tessera.lazy.devices import CPU
 from tessera.lazy.leaves.constants import ConstantLeaf
 from tessera.lazy.leaves.export import to_torch, unknown_values
 from tessera.lazy.leaves.leaf import Attached, Leaf, Placeholder
-from tessera.lazy.node import Node, joined
+from tessera.lazy.node import Node, apart, joined
 from tessera.lazy.policy import is_current
 from tessera.lazy.promise import Promise, is_ordered, settle
+from tessera.lazy.structures.structure import Structure
 
 Evaluator: TypeAlias = Callable[[Sequence[Node]], None]
 
@@ -84,14 +85,34 @@ def _by_device(nodes: Sequence[Node]) -> Iterable[Sequence[Node]]:
 def _evaluate_together(nodes: Sequence[Node]) -> None:
     structure, leaves = nodes[0].state if len(nodes) == 1 else joined(nodes)
     settle(leaves)
+    results = _planned(structure, leaves)
+    if results is None:
+        _evaluator(nodes)
+        return
+    for node, leaf in zip(nodes, results, strict=True):
+        node.store(leaf)
+
+
+def evaluate_over(structure: Structure, leaves: tuple[Leaf, ...]) -> Sequence[Leaf]:
+    """The results of a structure, of each root where it has several (`node.joined`), over leaves that were checked and
+    settled: for those who evaluate one structure again and again.
+    """
+    results = _planned(structure, leaves)
+    if results is not None:
+        return results
+    nodes = apart(structure, leaves)
+    _evaluator(nodes)
+    return [node.leaves[0] for node in nodes]
+
+
+def _planned(structure: Structure, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...] | None:
+    """What the plan of a structure gives; None where it has none that may be run here."""
     if before_run is not None:
         before_run()
     plan = structure.plan
     if plan is None or not is_current(plan.threads):
-        _evaluator(nodes)
-        return
-    for node, leaf in zip(nodes, plan.run(leaves), strict=True):
-        node.store(leaf)
+        return None
+    return plan.run(leaves)
 
 
 def check_versions(leaves: Sequence[Leaf]) -> None:

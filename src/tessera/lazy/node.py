@@ -140,3 +140,14 @@ def joined(nodes: Sequence[Node]) -> State:
         roots.append(structure)
         positions.append(position)
     return interning.bundle(tuple(roots), tuple(positions)), leaves
+
+
+def apart(structure: Structure, leaves: tuple[Leaf, ...]) -> list[Node]:
+    """Nodes of the roots of a structure that `joined` made, over its leaves; the one node of any other structure."""
+    if structure.kind != "tuple":
+        return [Node((structure, leaves))]
+    nodes = []
+    for root, position in zip(structure.operands, structure.positions, strict=True):
+        places = range(position, position + root.leaf_count) if isinstance(position, int) else position
+        nodes.append(Node((root, tuple([leaves[place] for place in places]))))
+    return nodes

@@ -19,8 +19,11 @@ def test_a_program_is_held_against_its_peer_by_the_fastest_rounds(peer_s: float,
 def test_every_program_has_a_limit_for_what_it_is_held_against() -> None:
     from bench.mesh_programs import decoding_name
 
-    assert {f"one process, {n} thread{'s' if n > 1 else ''}" for n in (1, 2)} <= mesh.LEAST_OF_PROGRAMS.keys()
-    assert decoding_name(1) == "decoding, tensor parallel, 1 token"
+    name = decoding_name(1)
+    assert name == "decoding, tensor parallel, 1 token"
+    for against, least in ((mesh.ONE_THREAD, 1.4), (mesh.TWO_THREADS, 0.9), ("DTensor", 4.0), ("a peer", None)):
+        case = {"name": f"{name}, against {against}", "ours": [0.01], "peer": [0.02]}
+        assert mesh.program_figure(case, threads=1).least == least
     assert decoding_name(16).endswith("16 tokens")
 
 

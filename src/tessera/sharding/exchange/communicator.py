@@ -13,6 +13,7 @@ import torch
 
 from tessera.errors import ArgumentError
 from tessera.ir.anchors import anchor
+from tessera.lazy.layouts import Shape
 
 Reduction: TypeAlias = Literal["sum", "avg", "min", "max", "product"]
 """What elements of several ranks are reduced by."""
@@ -120,8 +121,23 @@ class CollectiveHandle(Protocol):
     def facts(self) -> CollectiveFacts | None:
         """What records say of it, once it has ended while somebody records."""
 
+    def end(self) -> None:
+        """Returns when the result is there."""
+
     def wait(self) -> torch.Tensor:
         """The result, when it is there."""
+
+
+class Memory(Protocol):
+    """Contiguous memory, which is there as long as this is."""
+
+    @property
+    def address(self) -> int:
+        """Of the first byte."""
+
+
+AddressedStart: TypeAlias = Callable[[Memory, Memory], CollectiveHandle]
+"""Begins a collective of an operand, which is not written to before it was waited for, and of where its result goes."""
 
 
 class StartingCommunicator(Communicator, Protocol):
@@ -146,6 +162,21 @@ class StartingCommunicator(Communicator, Protocol):
 
     def start_broadcast(self, x: torch.Tensor, source: int) -> CollectiveHandle:
         """Begins `broadcast`."""
+
+    def addressed_all_reduce(self, shape: Shape, dtype: torch.dtype, op: Reduction) -> AddressedStart | None:
+        """What begins `all_reduce` of operands of this shape without tensors, which cost more than small ones; None
+        where only tensors are exchanged.
+        """
+
+    def addressed_reduce_scatter(
+        self, shape: Shape, dtype: torch.dtype, dim: int, op: Reduction, extents: Extents
+    ) -> AddressedStart | None:
+        """As `addressed_all_reduce`, of `reduce_scatter`."""
+
+    def addressed_all_gather(
+        self, shape: Shape, dtype: torch.dtype, dim: int, extents: Extents
+    ) -> AddressedStart | None:
+        """As `addressed_all_reduce`, of `all_gather`."""
 
 
 _FOLDS: Final[Mapping[Reduction, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 
@@ -13,6 +14,7 @@ from tessera.profiling.recording import instrumentation
 from tessera.sharding.exchange import emulated
 from tessera.sharding.exchange.communicator import (
     COMBINING,
+    AddressedStart,
     CollectiveHandle,
     Extents,
     Reduction,
@@ -31,93 +33,139 @@ Waiting: TypeAlias = Callable[[], dict[int, torch.Tensor]]
 """Gives by place what a step made, when it is there. Tensors are fresh."""
 
 
-def begun(mesh: Mesh, step: MeshStep, shape: Shape, shards: Parts) -> Waiting:
-    """Begins a step of a tensor of this shape, of its shards.
+class GroupExchange:
+    """A step of tensors of one shape: who takes part, and what of it is whose, is worked out once.
 
-    On a running mesh it is a collective: every rank comes here for the same steps in the same order.
+    On a running mesh it is a collective: every rank begins the same ones in the same order.
     """
 
-    def exchanged(by: _Collectives[H_contra, M_co], x: H_contra, group: Sequence[int]) -> M_co:
-        return _exchanged(by, step, x, *_extents(mesh, step, shape, group))
-
-    return _begun(mesh, step, shards, exchanged)
-
-
-def _begun(mesh: Mesh, step: MeshStep, shards: Parts, exchanged: _Exchanged) -> Waiting:
-    """Begins an exchange along a step's axis in every group whose shards are here."""
-    if mesh.state == "emulated":
-        done: dict[int, torch.Tensor] = {}
+    def __init__(self, mesh: Mesh, step: MeshStep, shape: Shape, pieces: Sequence[int] | None = None) -> None:
+        """`pieces`: by place, the extents of what is scattered, where these are not those of one tensor."""
+        self.mesh, self.step = mesh, step
+        self._groups: dict[int, _Group] = {}
+        """Of each place whose shards are here, and of others of its group on an emulated mesh."""
         for place in mesh.places:
-            if place not in done:
-                group = mesh.group(step.axis, place)
-                done |= zip(group, exchanged(emulated, [shards[each] for each in group], group), strict=True)
-        return lambda: done
-    (place,) = mesh.places
-    group = mesh.group(step.axis, place)
-    communicator = mesh.job.communicator(tuple(mesh.devices[each] for each in group))
-    handle = exchanged(_Starting(communicator), shards[place], group)
-    return _ending(handle, step, place, shards[place].nbytes)
+            if place not in self._groups:
+                places = mesh.group(step.axis, place)
+                along, before = _extents(mesh, step, shape, places)
+                if pieces is not None:
+                    along = tuple([pieces[each] for each in places])
+                self._groups |= dict.fromkeys(places, _Group(places, along, before))
+        self._starting: _Starting | None = None
+
+    def begin(self, shards: Parts) -> Waiting:
+        """Begins it, with what devices have."""
+        step = self.step
+        if self.mesh.state == "emulated":
+            done: dict[int, torch.Tensor] = {}
+            for places, along, before in dict.fromkeys(self._groups.values()):
+                made = _exchanged(emulated, step, [shards[each] for each in places], along, before)
+                done |= zip(places, made, strict=True)
+            return lambda: done
+        ((place, shard),) = shards.items()
+        _, along, before = self._groups[place]
+        if self._starting is None:
+            self._starting = _Starting(self.communicator)
+        handle = _exchanged(self._starting, step, shard, along, before)
+
+        def waited() -> dict[int, torch.Tensor]:
+            result = handle.wait()
+            note_end(handle, step, shard.nbytes)
+            return {place: result}
+
+        return waited
+
+    def addressed(self, shape: Shape, dtype: torch.dtype) -> AddressedStart | None:
+        """What begins it on a running mesh with the addresses of an operand of this shape and of its result; None where
+        only tensors are exchanged.
+        """
+        step, by = self.step, self.communicator
+        along = self._groups[self.mesh.places[0]].along
+        match step.kind:
+            case "AllReduce":
+                return by.addressed_all_reduce(shape, dtype, COMBINING[step.reduction])
+            case "ReduceScatter":
+                return by.addressed_reduce_scatter(shape, dtype, step.dim, COMBINING[step.reduction], along)
+            case "AllGather":
+                return by.addressed_all_gather(shape, dtype, step.dim, along)
+        return None
+
+    @property
+    def communicator(self) -> StartingCommunicator:
+        """That of the one group that this process takes part in, on a running mesh."""
+        (place,) = self.mesh.places
+        return self.mesh.job.communicator(tuple(self.mesh.devices[each] for each in self._groups[place].places))
 
 
-def begun_together(mesh: Mesh, steps: Sequence[MeshStep], shapes: Sequence[Shape], shards: Sequence[Parts]) -> Waiting:
-    """Begins sums of several tensors as one: what each device gives is one behind the other. `unpacked` takes the
-    results apart.
-    """
-    first = steps[0]
-    flat: dict[int, torch.Tensor] = {}
-    for place in mesh.places:
-        pieces = [_for_each_rank(mesh, *each, place) for each in zip(steps, shapes, shards, strict=True)]
-        flat[place] = torch.cat([piece[rank].reshape(-1) for rank in range(len(pieces[0])) for piece in pieces])
-    if first.kind == "AllReduce":
-        return begun(mesh, first, (0,), flat)
-    return _scattered_together(mesh, steps, shapes, flat)
+class PackedExchange:
+    """Sums of several tensors that travel as one: what each device gives is one behind the other, for each rank."""
+
+    def __init__(self, mesh: Mesh, steps: Sequence[MeshStep], shapes: Sequence[Shape]) -> None:
+        self._steps, self._whole = steps, steps[0].kind == "AllReduce"
+        pairs = list(zip(steps, shapes, strict=True))
+        at = [mesh.grid.coordinates(place) for place in range(mesh.grid.devices)]
+        self._own = [[step.target.local_shape(shape, each) for step, shape in pairs] for each in at]
+        self._along: dict[int, list[tuple[int, ...]]] = {}
+        """By place, the extents that each tensor is cut into for the ranks of the group."""
+        if self._whole:
+            self._one = GroupExchange(mesh, steps[0], (0,))
+            return
+        for place in mesh.places:
+            group = mesh.group(steps[0].axis, place)
+            self._along[place] = [_extents(mesh, step, shape, group)[0] for step, shape in pairs]
+        sizes = [sum(map(math.prod, own)) for own in self._own]
+        self._one = GroupExchange(mesh, replace(steps[0], dim=0), shapes[0], sizes)
+
+    def begin(self, shards: Sequence[Parts]) -> Callable[[], list[dict[int, torch.Tensor]]]:
+        """Begins it, with what devices have of each of the tensors."""
+        waiting = self._one.begin({place: self._packed([each[place] for each in shards], place) for place in shards[0]})
+        return lambda: self._unpacked(waiting())
+
+    def _packed(self, parts: Sequence[torch.Tensor], place: int) -> torch.Tensor:
+        if self._whole:
+            return torch.cat([part.reshape(-1) for part in parts])
+        each = zip(parts, self._steps, self._along[place], strict=True)
+        pieces = [torch.split(part, list(along), step.dim) for part, step, along in each]
+        return torch.cat([piece[rank].reshape(-1) for rank in range(len(pieces[0])) for piece in pieces])
+
+    def _unpacked(self, made: Parts) -> list[dict[int, torch.Tensor]]:
+        found: list[dict[int, torch.Tensor]] = [{} for _ in self._steps]
+        for place, flat in made.items():
+            shapes = self._own[place]
+            pieces = torch.split(flat, [math.prod(shape) for shape in shapes])
+            for held, piece, shape in zip(found, pieces, shapes, strict=True):
+                held[place] = piece.view(shape)
+        return found
 
 
-def _scattered_together(
-    mesh: Mesh, steps: Sequence[MeshStep], shapes: Sequence[Shape], flat: dict[int, torch.Tensor]
-) -> Waiting:
-    """A scatter of what is packed rank by rank, of which each gets what is its own."""
-    first = steps[0]
+class _Group(NamedTuple):
+    """Devices that exchange, and the extents of what they have (`_extents`), in their order."""
 
-    def extents(group: Sequence[int]) -> list[int]:
-        at = [mesh.grid.coordinates(place) for place in group]
-        return [
-            sum(math.prod(s.target.local_shape(shape, each)) for s, shape in zip(steps, shapes, strict=True))
-            for each in at
-        ]
-
-    def exchanged(by: _Collectives[H_contra, M_co], x: H_contra, group: Sequence[int]) -> M_co:
-        return by.reduce_scatter(x, 0, COMBINING[first.reduction], extents(group))
-
-    return _begun(mesh, first, flat, exchanged)
+    places: tuple[int, ...]
+    along: tuple[int, ...]
+    before: tuple[int, ...]
 
 
-def _ending(handle: CollectiveHandle, step: MeshStep, place: int, nbytes: int) -> Waiting:
-    """Waits for a collective, and notes what records say of it."""
-
-    def waited() -> dict[int, torch.Tensor]:
-        result = handle.wait()
-        facts = handle.facts
-        if facts is not None:
-            name = _NAMES[step.kind]
-            instrumentation.note(
-                "collective",
-                name,
-                facts.start_ns,
-                facts.end_ns,
-                operator=name,
-                bytes=float(nbytes),
-                correlation=facts.identity,
-                stream_name=f"axis {step.axis}",
-                stream_id=_track(step.axis),
-                collective_type=name,
-                collective_bytes=float(nbytes),
-                collective_axis=step.axis,
-                **facts.columns(nbytes, is_whole_sum=step.kind == "AllReduce"),
-            )
-        return {place: result}
-
-    return waited
+def note_end(handle: CollectiveHandle, step: MeshStep, nbytes: int) -> None:
+    """Notes what records say of a collective that has ended, of an operand of so many bytes."""
+    facts = handle.facts
+    if facts is not None:
+        name = _NAMES[step.kind]
+        instrumentation.note(
+            "collective",
+            name,
+            facts.start_ns,
+            facts.end_ns,
+            operator=name,
+            bytes=float(nbytes),
+            correlation=facts.identity,
+            stream_name=f"axis {step.axis}",
+            stream_id=_track(step.axis),
+            collective_type=name,
+            collective_bytes=float(nbytes),
+            collective_axis=step.axis,
+            **facts.columns(nbytes, is_whole_sum=step.kind == "AllReduce"),
+        )
 
 
 _NAMES: Final[Mapping[MeshStepKind, str]] = {
@@ -138,31 +186,7 @@ def _track(axis: str) -> int:
     return _tracks.setdefault(axis, -1 - len(_tracks))
 
 
-def _for_each_rank(mesh: Mesh, step: MeshStep, shape: Shape, shards: Parts, place: int) -> list[torch.Tensor]:
-    """What a device gives to each rank of its group; all to all of them where a sum is whole everywhere."""
-    if step.kind == "AllReduce":
-        return [shards[place]]
-    group = mesh.group(step.axis, place)
-    along, _ = _extents(mesh, step, shape, group)
-    return list(torch.split(shards[place], along, step.dim))
-
-
-def unpacked(
-    mesh: Mesh, steps: Sequence[MeshStep], shapes: Sequence[Shape], made: Parts
-) -> list[dict[int, torch.Tensor]]:
-    """The results of steps that were begun together, each by place."""
-    found: list[dict[int, torch.Tensor]] = [{} for _ in steps]
-    for place, flat in made.items():
-        start, at = 0, mesh.grid.coordinates(place)
-        for held, step, shape in zip(found, steps, shapes, strict=True):
-            own = step.target.local_shape(shape, at)
-            count = math.prod(own)
-            held[place] = flat[start : start + count].view(own)
-            start += count
-    return found
-
-
-def _extents(mesh: Mesh, step: MeshStep, shape: Shape, group: Sequence[int]) -> tuple[list[int], list[int]]:
+def _extents(mesh: Mesh, step: MeshStep, shape: Shape, group: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The extents along the dimension of a step by rank of the group: of the shards after it, which scatters, or before
     it, which gathers; and before it along the one that an AllToAll splits no more.
     """
@@ -170,7 +194,7 @@ def _extents(mesh: Mesh, step: MeshStep, shape: Shape, group: Sequence[int]) -> 
     laid = step.source if step.kind == "AllGather" else step.target
     along = [laid.local_shape(shape, each)[step.dim] for each in coordinates] if step.dim >= 0 else []
     before = [step.source.local_shape(shape, each)[step.before] for each in coordinates] if step.before >= 0 else []
-    return along, before
+    return tuple(along), tuple(before)
 
 
 class _Collectives(Protocol[H_contra, M_co]):
@@ -201,12 +225,6 @@ class _Starting:
         self.all_to_all = communicator.start_all_to_all
         self.permute = communicator.start_permute
         self.broadcast = communicator.start_broadcast
-
-
-class _Exchanged(Protocol):
-    """What is exchanged in a group, by whoever exchanges."""
-
-    def __call__(self, by: _Collectives[H_contra, M_co], x: H_contra, group: Sequence[int]) -> M_co: ...
 
 
 def _exchanged(by: _Collectives[H_contra, M_co], step: MeshStep, x: H_contra, along: Extents, before: Extents) -> M_co:

@@ -3,39 +3,55 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import torch
 
 from tessera.errors import ArgumentError, CollectiveOrderError
+from tessera.lazy.layouts import Shape
 from tessera.profiling.recording import instrumentation
-from tessera.sharding.exchange.communicator import OUTSTANDING, REDUCTIONS, CollectiveFacts, Extents, Reduction
+from tessera.sharding.exchange.communicator import (
+    OUTSTANDING,
+    REDUCTIONS,
+    AddressedStart,
+    CollectiveFacts,
+    Extents,
+    Reduction,
+)
 from tessera.sharding.job.page import Seen
 from tessera.sharding.job.patience import Patience
 from tessera.sharding.job.watcher import Watcher
 from tessera.sharding.transport import moves
-from tessera.sharding.transport.contract import Exchange, GroupTransport, Movement
+from tessera.sharding.transport.contract import AddressedExchange, GroupTransport, Movement
 
 
 class Handle:
     """A collective that was started. Its operand must not be written to before it was waited for."""
 
-    __slots__ = ("_begun", "_communicator", "_exchange", "_result", "facts", "seen")
+    __slots__ = ("_begun", "_communicator", "_exchange", "_has_ended", "_result", "facts", "seen")
 
-    def __init__(self, communicator: ProcessCommunicator, exchange: Exchange, seen: Seen) -> None:
+    def __init__(
+        self, communicator: ProcessCommunicator, exchange: Generator[None, None, torch.Tensor | None], seen: Seen
+    ) -> None:
         self._communicator, self._exchange, self.seen = communicator, exchange, seen
         self._result: torch.Tensor | None = None
+        self._has_ended = False
         self.facts: CollectiveFacts | None = None
         self._begun = time.monotonic_ns() if instrumentation.recordings else 0
         next(exchange)
 
-    def wait(self) -> torch.Tensor:
-        """The result, when it is there. Collectives that were started before end first."""
-        if self._result is None:
+    def end(self) -> None:
+        """Returns when the result is there. Collectives that were started before end first."""
+        if not self._has_ended:
             self._communicator.end(self)
+
+    def wait(self) -> torch.Tensor:
+        """As `end`; gives the result."""
+        self.end()
         assert self._result is not None, "what has ended has a result"
         return self._result
 
@@ -44,7 +60,7 @@ class Handle:
         try:
             next(self._exchange)
         except StopIteration as end:
-            self._result = end.value
+            self._result, self._has_ended = end.value, True
         if self._begun and instrumentation.recordings:
             self.facts = self._communicator.facts(self._begun, self.seen.number)
 
@@ -118,38 +134,19 @@ class ProcessCommunicator:
     def start_all_reduce(self, x: torch.Tensor, op: Reduction) -> Handle:
         """Begins `all_reduce`."""
         x = _plain(x)
-        key = ("all_reduce", op, x.shape, x.dtype)
-        kind = self._kinds.get(key)
-        if kind is None:
-            if op not in REDUCTIONS:
-                raise ArgumentError(f"a reduction {op!r}", hints=[f"one of {', '.join(REDUCTIONS)}"])
-            kind = self._kind(key, f"all_reduce {op} of {_of(x.shape, x.dtype)}")
+        kind = self._all_reduce(x.shape, x.dtype, op)
         return self._start(kind, lambda number: self.transport.all_reduce(x, op, number, kind.fingerprint))
 
     def start_all_gather(self, x: torch.Tensor, dim: int, extents: Extents) -> Handle:
         """Begins `all_gather`."""
         x = _plain(x)
-        self._check(x, dim, extents, x.shape[dim], own=True)
-        dim %= x.dim()
-        key = ("all_gather", dim, tuple(extents), x.shape, x.dtype)
-        kind = self._kinds.get(key)
-        if kind is None:
-            move = moves.all_gather(x.shape, dim, extents)
-            kind = self._kind(key, f"all_gather of {_of(move.shape, x.dtype)} along {dim} by {_by(extents)}", move)
-        return self._start_move(x, kind)
+        return self._start_move(x, self._all_gather(x.shape, x.dtype, dim, extents))
 
     def start_reduce_scatter(self, x: torch.Tensor, dim: int, op: Reduction, extents: Extents) -> Handle:
         """Begins `reduce_scatter`."""
         x = _plain(x)
-        self._check(x, dim, extents, x.shape[dim], own=False)
-        dim %= x.dim()
-        key = ("reduce_scatter", dim, op, tuple(extents), x.shape, x.dtype)
-        kind = self._kinds.get(key)
-        if kind is None:
-            if op not in REDUCTIONS:
-                raise ArgumentError(f"a reduction {op!r}", hints=[f"one of {', '.join(REDUCTIONS)}"])
-            kind = self._kind(key, f"reduce_scatter {op} of {_of(x.shape, x.dtype)} along {dim} by {_by(extents)}")
-        parts = moves.parts(dim, extents)
+        kind = self._reduce_scatter(x.shape, x.dtype, dim, op, extents)
+        parts = moves.parts(dim % x.dim(), extents)
         return self._start(kind, lambda number: self.transport.reduce_scatter(x, op, parts, number, kind.fingerprint))
 
     def start_all_to_all(
@@ -157,8 +154,8 @@ class ProcessCommunicator:
     ) -> Handle:
         """Begins `all_to_all`."""
         x = _plain(x)
-        self._check(x, split, split_extents, x.shape[split], own=False)
-        self._check(x, concat, concat_extents, x.shape[concat], own=True)
+        self._check(x.shape, split, split_extents, own=False)
+        self._check(x.shape, concat, concat_extents, own=True)
         split, concat = split % x.dim(), concat % x.dim()
         if split == concat:
             raise ArgumentError(f"all_to_all splits and concatenates along {split}", hints=["take two dimensions"])
@@ -194,6 +191,32 @@ class ProcessCommunicator:
             move = moves.broadcast(x.shape, self.rank, self.size, source)
             kind = self._kind(key, f"broadcast from {source} of {_of(x.shape, x.dtype)}", move)
         return self._start_move(x, kind)
+
+    def addressed_all_reduce(self, shape: Shape, dtype: torch.dtype, op: Reduction) -> AddressedStart | None:
+        """See `StartingCommunicator`."""
+        count = math.prod(shape)
+        exchange = self.transport.addressed_sum(dtype, op, count, range(count))
+        return exchange and self._addressed(self._all_reduce(shape, dtype, op), exchange)
+
+    def addressed_reduce_scatter(
+        self, shape: Shape, dtype: torch.dtype, dim: int, op: Reduction, extents: Extents
+    ) -> AddressedStart | None:
+        """See `StartingCommunicator`: where parts are contiguous."""
+        if math.prod(shape[:dim]) != 1:
+            return None
+        row, first = math.prod(shape[dim + 1 :]), sum(extents[: self.rank])
+        own = range(row * first, row * (first + extents[self.rank]))
+        exchange = self.transport.addressed_sum(dtype, op, math.prod(shape), own)
+        return exchange and self._addressed(self._reduce_scatter(shape, dtype, dim, op, extents), exchange)
+
+    def addressed_all_gather(
+        self, shape: Shape, dtype: torch.dtype, dim: int, extents: Extents
+    ) -> AddressedStart | None:
+        """See `StartingCommunicator`: where parts are contiguous, and as large as each other."""
+        if math.prod(shape[:dim]) != 1 or len(set(extents)) != 1:
+            return None
+        exchange = self.transport.addressed_gather(math.prod(shape) * dtype.itemsize)
+        return exchange and self._addressed(self._all_gather(shape, dtype, dim, extents), exchange)
 
     def start_send(self, x: torch.Tensor, what: str) -> Handle:
         """Begins to hand a tensor, of which `what` says what it is, from the first of the group's two ranks, which is
@@ -247,12 +270,15 @@ class ProcessCommunicator:
             transport.arrival_ns,
         )
 
+    def _addressed(self, kind: _Kind, exchange: AddressedExchange) -> AddressedStart:
+        return lambda operand, result: self._start(kind, lambda _: exchange(operand, result, kind.fingerprint))
+
     def _start_move(self, x: torch.Tensor, kind: _Kind) -> Handle:
         move = kind.move
         assert move is not None, "a kind of movement says what moves"
         return self._start(kind, lambda number: self.transport.move(x, move, number, kind.fingerprint))
 
-    def _start(self, kind: _Kind, exchange: Callable[[int], Exchange]) -> Handle:
+    def _start(self, kind: _Kind, exchange: Callable[[int], Generator[None, None, torch.Tensor | None]]) -> Handle:
         self._take_turn()
         try:
             self._watcher.check("")
@@ -282,19 +308,53 @@ class ProcessCommunicator:
                 hints=["one thread at a time calls the collectives of a group: their order must not be left to chance"],
             )
 
+    def _all_reduce(self, shape: Shape, dtype: torch.dtype, op: Reduction) -> _Kind:
+        key = ("all_reduce", op, shape, dtype)
+        kind = self._kinds.get(key)
+        if kind is None:
+            _check_reduction(op)
+            kind = self._kind(key, f"all_reduce {op} of {_of(shape, dtype)}")
+        return kind
+
+    def _all_gather(self, shape: Shape, dtype: torch.dtype, dim: int, extents: Extents) -> _Kind:
+        key = ("all_gather", dim, tuple(extents), shape, dtype)
+        kind = self._kinds.get(key)
+        if kind is None:
+            self._check(shape, dim, extents, own=True)
+            move = moves.all_gather(shape, dim % len(shape), extents)
+            told = f"all_gather of {_of(move.shape, dtype)} along {dim % len(shape)} by {_by(extents)}"
+            kind = self._kind(key, told, move)
+        return kind
+
+    def _reduce_scatter(self, shape: Shape, dtype: torch.dtype, dim: int, op: Reduction, extents: Extents) -> _Kind:
+        key = ("reduce_scatter", dim, op, tuple(extents), shape, dtype)
+        kind = self._kinds.get(key)
+        if kind is None:
+            self._check(shape, dim, extents, own=False)
+            _check_reduction(op)
+            told = f"reduce_scatter {op} of {_of(shape, dtype)} along {dim % len(shape)} by {_by(extents)}"
+            kind = self._kind(key, told)
+        return kind
+
     def _kind(self, key: object, description: str, move: Movement | None = None) -> _Kind:
         made = self._kinds[key] = _Kind(description, self._page.describe(description), move)
         return made
 
-    def _check(self, x: torch.Tensor, dim: int, extents: Extents, extent: int, *, own: bool) -> None:
+    def _check(self, shape: Shape, dim: int, extents: Extents, *, own: bool) -> None:
+        extent = shape[dim]
         wanted = extents[self.rank] if own and len(extents) == self.size else sum(extents)
         if len(extents) != self.size or wanted != extent:
             whose = f"rank {self.rank}'s" if own else "all"
             raise ArgumentError(
-                f"extents {tuple(extents)} along dimension {dim} of a tensor of shape {tuple(x.shape)}, "
+                f"extents {tuple(extents)} along dimension {dim} of a tensor of shape {tuple(shape)}, "
                 f"among {self.size} ranks",
                 hints=[f"one extent for each rank; {whose} extent is {wanted}, the tensor has {extent}"],
             )
+
+
+def _check_reduction(op: Reduction) -> None:
+    if op not in REDUCTIONS:
+        raise ArgumentError(f"a reduction {op!r}", hints=[f"one of {', '.join(REDUCTIONS)}"])
 
 
 def _of(shape: Sequence[int], dtype: torch.dtype) -> str:

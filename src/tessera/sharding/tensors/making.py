@@ -9,6 +9,7 @@ import torch
 from tessera.dtypes import DType, dtype_of
 from tessera.errors import MeshError
 from tessera.lazy.layouts import Layout, Shape
+from tessera.lazy.leaves.constants import constant_leaf
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.leaves.sources import from_torch
 from tessera.sharding.tensors import values
@@ -31,6 +32,17 @@ def zeros_like(leaf: Leaf) -> Leaf:
     """Zeros that lie as a sharded leaf does."""
     shards = shards_of(leaf)
     return of_values(leaf.shape, leaf.dtype, shards.mesh, shards.layout, "zeros", 0)
+
+
+def constants(leaf: Leaf) -> Leaf:
+    """A sharded leaf of the same shards as constants (`lazy/leaves/constants.py`), which are allocated now; the leaf as
+    it is where this process holds none.
+    """
+    shards = shards_of(leaf)
+    if shards.mesh.state == "abstract" or shards.mesh.is_elsewhere:
+        return leaf
+    held = {place: constant_leaf(each) for place, each in shards.leaves().items()}
+    return Shards(shards.mesh, shards.shape, shards.dtype, shards.layout, held).leaf()
 
 
 def of_whole(whole: torch.Tensor, dtype: DType, mesh: Mesh, layout: Layout) -> Leaf:

@@ -99,6 +99,8 @@ class Mesh:
         self.grid: Final = MeshShape(tuple(zip(names, extents, strict=True)))
         self.topology: Final = topology
         self.state: Final[State] = _state(self.devices, self.job, backend)
+        self._value: Final = (self.grid, self.devices, self.state)
+        self._hash: Final = hash(self._value)  # every evaluation looks programs up by their mesh
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -203,13 +205,10 @@ class Mesh:
         return made
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mesh) and self._value() == other._value()
+        return self is other or (isinstance(other, Mesh) and self._value == other._value)
 
     def __hash__(self) -> int:
-        return hash(self._value())
-
-    def _value(self) -> tuple[object, ...]:
-        return self.grid, self.devices, self.state
+        return self._hash
 
     def __repr__(self) -> str:
         return f"Mesh({self.grid}, {self.state})"

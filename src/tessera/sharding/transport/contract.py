@@ -7,14 +7,17 @@ can; behind it, it ends, and its value is the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
 import torch
 
-from tessera.sharding.exchange.communicator import Reduction
+from tessera.sharding.exchange.communicator import Memory, Reduction
 
 Exchange: TypeAlias = Generator[None, None, torch.Tensor]
+
+AddressedExchange: TypeAlias = Callable[[Memory, Memory, int], Generator[None, None, None]]
+"""An exchange of an operand, of where its result goes, and of a fingerprint."""
 
 
 class TensorPart(NamedTuple):
@@ -92,6 +95,12 @@ class GroupTransport(Protocol):
 
     def all_reduce(self, x: torch.Tensor, op: Reduction, number: int, fingerprint: int) -> Exchange:
         """See `Communicator`."""
+
+    def addressed_sum(self, dtype: torch.dtype, op: Reduction, count: int, own: range) -> AddressedExchange | None:
+        """What reduces some elements of operands of so many, without tensors; None where this transport needs them."""
+
+    def addressed_gather(self, nbytes: int) -> AddressedExchange | None:
+        """What puts operands of so many bytes each one behind the other, without tensors."""
 
     def reduce_scatter(
         self, x: torch.Tensor, op: Reduction, parts: Sequence[TensorPart], number: int, fingerprint: int

@@ -93,6 +93,12 @@ class GlooTransport:
             return self.reduce_scatter(x, op, [TensorPart()] * self._size, number, fingerprint)
         return self._two_phases(x, op, number, fingerprint)
 
+    def addressed_sum(self, dtype: torch.dtype, op: Reduction, count: int, own: range) -> None:
+        """See `GroupTransport`."""
+
+    def addressed_gather(self, nbytes: int) -> None:
+        """See `GroupTransport`."""
+
     def reduce_scatter(
         self, x: torch.Tensor, op: Reduction, parts: Sequence[TensorPart], number: int, fingerprint: int
     ) -> Exchange:

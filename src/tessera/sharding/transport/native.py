@@ -2,8 +2,9 @@
 
 A one-shot call, 8-byte words: 0 address of the lanes' addresses; 1 room for as many addresses; 2 ranks; 3 own rank;
 4 address of the fault word; 5 nanoseconds to spin; 6 nanoseconds to wait at most; 7 number of the exchange;
-8 fingerprint; 9 bytes; 10 elements; 11 address of the reduction; 12 operand; 13 result; 14 stage, 0 in the beginning;
-15 the rank that is waited for, 0 in the beginning.
+8 fingerprint; 9 bytes of an operand; 10 elements that are put together; 11 address of what does that; 12 operand;
+13 result; 14 stage, 0 in the beginning; 15 the rank that is waited for, 0 in the beginning; 16 byte of operands from
+which on they are read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tessera import settings
 from tessera.dtypes import dtype_of
 from tessera.sharding.transport.lanes import DEPTH, LAYOUT, SLOT_BYTES
 
-ONE_SHOT_WORDS: Final = 16
+ONE_SHOT_WORDS: Final = 17
 NUMBER, FINGERPRINT, OPERAND, RESULT, STAGE, PEER = 7, 8, 12, 13, 14, 15
 
 
@@ -64,6 +65,7 @@ class Native:
             library.address("tessera_finish")
         )
         self.ring: Callable[[int], None] = ctypes.PYFUNCTYPE(None, pointer)(library.address("tessera_ring"))
+        self.gather = library.address("tessera_gather")
         self._reductions = {
             (dtype_of(dtype).torch, reduction): library.address(reduction_name(dtype, reduction))
             for dtype, number in NUMBERS.items()

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import torch
 
 from tessera.profiling.recording import instrumentation
-from tessera.sharding.exchange.communicator import Reduction
+from tessera.sharding.exchange.communicator import Memory, Reduction
 from tessera.sharding.transport import native as words
-from tessera.sharding.transport.contract import Exchange, Movement, TensorPart, Waiting, slices
+from tessera.sharding.transport.contract import AddressedExchange, Exchange, Movement, TensorPart, Waiting, slices
 from tessera.sharding.transport.lanes import DEPTH, SLOT_BYTES, Lane
 from tessera.sharding.transport.native import ONE_SHOT_WORDS, WaitOutcome, native
 from tessera.sharding.transport.reducing import reduce_into
@@ -53,6 +54,24 @@ class _Published(NamedTuple):
     is_callers: bool
 
 
+class _TensorMemory(NamedTuple):
+    """The memory of a tensor."""
+
+    address: int
+    tensor: torch.Tensor
+
+
+class _Small(NamedTuple):
+    """A small exchange: the address of what puts operands of so many bytes together, from which byte of them, and how
+    many elements.
+    """
+
+    function: int
+    nbytes: int
+    offset: int
+    elements: int
+
+
 class SharedTransport:
     """The shared memory of a group, of which this process is `rank`. `lanes` and `heaps` are those of all ranks; they
     `spin` before they sleep where each has a core.
@@ -79,7 +98,7 @@ class SharedTransport:
         self._copies: list[tuple[int, torch.Tensor]] = []
         self._lane_addresses = (ctypes.c_void_p * self._size)(*[lane.address for lane in lanes])
         self._parts = (ctypes.c_void_p * self._size)()
-        self._calls: dict[tuple[torch.dtype, Reduction, int], ctypes.Array[ctypes.c_int64]] = {}
+        self._small: dict[_Small, AddressedExchange] = {}
         self.arrival_ns: int | None = None
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -99,11 +118,28 @@ class SharedTransport:
         """See `GroupTransport`: small ones in one step, in which every rank reduces all, others in two, in which each
         reduces a part and reads the others'.
         """
+        sum_at = self.addressed_sum(x.dtype, op, x.numel(), range(x.numel()))
+        if sum_at is not None:
+            return self._one_shot(x, sum_at, fingerprint)
         if x.nbytes <= SLOT_BYTES:
-            if x.numel() and self._native.reduction(x.dtype, op) is not None:
-                return self._one_shot(x, op, fingerprint)
             return self.reduce_scatter(x, op, [TensorPart()] * self._size, number, fingerprint)
         return self._two_phases(x, op, fingerprint)
+
+    def addressed_sum(self, dtype: torch.dtype, op: Reduction, count: int, own: range) -> AddressedExchange | None:
+        """See `GroupTransport`: small operands that native code reduces."""
+        reduce = self._native.reduction(dtype, op)
+        size = dtype.itemsize
+        return self._addressed(_Small(reduce, count * size, own.start * size, len(own))) if reduce and own else None
+
+    def addressed_gather(self, nbytes: int) -> AddressedExchange | None:
+        """See `GroupTransport`: small ones."""
+        return self._addressed(_Small(self._native.gather, nbytes, 0, nbytes))
+
+    def _addressed(self, small: _Small) -> AddressedExchange | None:
+        known = self._small.get(small)
+        if known is None and 0 < small.nbytes <= SLOT_BYTES:
+            known = self._small[small] = partial(self._exchange_at, self._call(small))
+        return known
 
     def reduce_scatter(
         self, x: torch.Tensor, op: Reduction, parts: Sequence[TensorPart], number: int, fingerprint: int
@@ -159,15 +195,20 @@ class SharedTransport:
         self._end(reduced)
         return result
 
-    def _one_shot(self, x: torch.Tensor, op: Reduction, fingerprint: int) -> Exchange:
+    def _one_shot(self, x: torch.Tensor, sum_at: AddressedExchange, fingerprint: int) -> Exchange:
+        result = torch.empty_like(x)
+        yield from sum_at(_TensorMemory(x.data_ptr(), x), _TensorMemory(result.data_ptr(), result), fingerprint)
+        return result
+
+    def _exchange_at(
+        self, call: ctypes.Array[ctypes.c_int64], operand: Memory, result: Memory, fingerprint: int
+    ) -> Generator[None, None, None]:
         number = self._numbered()
         yield
         # Filled in here, since exchanges of one kind share a call, and several of them may have been started.
-        call = self._calls.get((x.dtype, op, x.numel())) or self._call(x, op)
-        result = torch.empty_like(x)
         call[words.NUMBER] = number
         call[words.FINGERPRINT] = fingerprint
-        call[words.OPERAND], call[words.RESULT] = x.data_ptr(), result.data_ptr()
+        call[words.OPERAND], call[words.RESULT] = operand.address, result.address
         call[words.STAGE] = call[words.PEER] = 0
         address = ctypes.addressof(call)
         while (outcome := self._native.one_shot(address)) != WaitOutcome.MET:
@@ -175,13 +216,10 @@ class SharedTransport:
                 self._waiting.mismatch(call[words.PEER])
             self._waiting.again(self._missing(number) if call[words.STAGE] else [call[words.PEER]])
         self._see_arrivals(number)
-        return result
 
-    def _call(self, x: torch.Tensor, op: Reduction) -> ctypes.Array[ctypes.c_int64]:
-        """The one-shot call for a dtype and number of elements, with all that stays the same."""
-        reduce = self._native.reduction(x.dtype, op)
-        assert reduce is not None, "only what native code reduces is reduced in one shot"
-        call = (ctypes.c_int64 * ONE_SHOT_WORDS)(
+    def _call(self, small: _Small) -> ctypes.Array[ctypes.c_int64]:
+        """The one-shot call of what is exchanged, with all that stays the same."""
+        return (ctypes.c_int64 * ONE_SHOT_WORDS)(
             ctypes.addressof(self._lane_addresses),
             ctypes.addressof(self._parts),
             self._size,
@@ -190,12 +228,12 @@ class SharedTransport:
             self._spin_ns,
             _LIMIT_NS,
             *(0, 0),
-            x.nbytes,
-            x.numel(),
-            reduce,
+            small.nbytes,
+            small.elements,
+            small.function,
+            *(0, 0, 0, 0),
+            small.offset,
         )
-        self._calls[x.dtype, op, x.numel()] = call
-        return call
 
     def _numbered(self) -> int:
         self._next += 1

@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import torch
 
 from tessera.sharding.exchange import emulated
-from tessera.sharding.exchange.communicator import REDUCTIONS, Reduction
+from tessera.sharding.exchange.communicator import REDUCTIONS, AddressedStart, Reduction
 from tessera.sharding.job.communicator import Handle, ProcessCommunicator
 
 LENGTH = 12
@@ -39,7 +40,7 @@ def check(group: ProcessCommunicator, seed: int, same: Callable[[torch.Tensor, t
     """Runs one sequence, of which some collectives are waited for only later, in any order."""
     draw = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
-    pending: list[tuple[str, Handle, torch.Tensor]] = []
+    pending: list[tuple[str, Handle | Addressed, torch.Tensor]] = []
     for step in range(LENGTH):
         name, handle, wanted = _drawn(group, draw, generator)
         pending.append((f"step {step} of seed {seed} by {group.transport.name}: {name}", handle, wanted))
@@ -50,9 +51,23 @@ def check(group: ProcessCommunicator, seed: int, same: Callable[[torch.Tensor, t
         assert same(each.wait(), right), told
 
 
+class Addressed:
+    """A collective of the memory of a tensor, which the collective alone keeps, and of memory for what is wanted."""
+
+    def __init__(self, start: AddressedStart, x: torch.Tensor, wanted: torch.Tensor) -> None:
+        self._result = torch.full_like(wanted, 77)
+        self._handle = start(
+            SimpleNamespace(address=x.data_ptr(), x=x), SimpleNamespace(address=self._result.data_ptr())
+        )
+
+    def wait(self) -> torch.Tensor:
+        self._handle.end()
+        return self._result
+
+
 def _drawn(
     group: ProcessCommunicator, draw: random.Random, generator: torch.Generator
-) -> tuple[str, Handle, torch.Tensor]:
+) -> tuple[str, Handle | Addressed, torch.Tensor]:
     rank, size = group.rank, group.size
     dtype = draw.choice(_DTYPES)
     shape = [draw.choice(_EXTENTS) for _ in range(draw.randint(1, 3))]
@@ -65,11 +80,15 @@ def _drawn(
     parts = [torch.randint(-4, 5, shape, generator=generator).to(dtype) for _ in range(size)]
     x = parts[rank]
     name = f"{kind} {op} of {shape} {dtype} along {dim} by {extents}"
+    addressed = (draw.random() < 0.5) == bool(rank % 2)  # some of the ranks, which meets what others do with tensors
     if kind == "reduce":
-        return name, group.start_all_reduce(x, op), emulated.all_reduce(parts, op)[rank]
+        wanted = emulated.all_reduce(parts, op)[rank]
+        start = group.addressed_all_reduce(x.shape, dtype, op) if addressed else None
+        return name, Addressed(start, x, wanted) if start else group.start_all_reduce(x, op), wanted
     if kind == "scatter":
-        handle = group.start_reduce_scatter(x, dim, op, extents)
-        return name, handle, emulated.reduce_scatter(parts, dim, op, extents)[rank]
+        wanted = emulated.reduce_scatter(parts, dim, op, extents)[rank]
+        start = group.addressed_reduce_scatter(x.shape, dtype, dim, op, extents) if addressed else None
+        return name, Addressed(start, x, wanted) if start else group.start_reduce_scatter(x, dim, op, extents), wanted
     if kind == "permute":
         shift = draw.randint(-2, 2)
         return name, group.start_permute(x, shift), emulated.permute(parts, shift)[rank]
@@ -78,8 +97,9 @@ def _drawn(
         return name, group.start_broadcast(x, source), emulated.broadcast(parts, source)[rank]
     pieces = [part.narrow(dim, 0, extent).contiguous() for part, extent in zip(parts, extents, strict=True)]
     if kind == "gather" or len(shape) == 1:
-        handle = group.start_all_gather(pieces[rank], dim, extents)
-        return name, handle, emulated.all_gather(pieces, dim, extents)[rank]
+        own, wanted = pieces[rank], emulated.all_gather(pieces, dim, extents)[rank]
+        start = group.addressed_all_gather(own.shape, dtype, dim, extents) if addressed else None
+        return name, Addressed(start, own, wanted) if start else group.start_all_gather(own, dim, extents), wanted
     other = (dim + 1) % len(shape)
     cuts = cut(shape[other], size, uneven=draw.random() < 0.5)
     handle = group.start_all_to_all(pieces[rank], other, dim, cuts, extents)

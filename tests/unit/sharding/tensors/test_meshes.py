@@ -10,6 +10,7 @@ import torch
 from tessera import Tensor, dist, grad, graph, op
 from tessera.errors import AbstractMeshError, ArgumentError, DeviceError, ImplicitCommunicationError, MeshError
 from tessera.sharding.tensors.mesh import as_even_as_possible
+from tessera.sharding.tensors.shards import shards_of
 
 COLUMNS, ROWS, BATCH = (
     dist.ShardSpec(("col",), ("tp",)),
@@ -206,3 +207,27 @@ def test_a_tensor_on_a_mesh_is_read_whole(mesh: dist.Mesh) -> None:
     assert (x * 2).numpy().tolist() == [0, 2, 4, 6, 8, 10]
     assert op.sum(x).item() == 15
     assert x.reshard(None).local({"dp": 0, "tp": 1}).tolist() == x.tolist()
+
+
+def test_a_constant_on_a_mesh_is_one_of_each_shard(mesh: dist.Mesh) -> None:
+    whole = torch.randn(48, 64)
+    w = op.constant(dist.distribute(whole, COLUMNS, mesh))
+    x = torch.randn(4, 48)
+
+    assert str(w.layout) == "-, tp"
+    assert all(shard.structure.frozen for shard in shards_of(w.leaves[0]).leaves().values())
+    product = op.matmul(dist.distribute(x, None, mesh), w)
+    torch.testing.assert_close(product.full().torch(), x @ whole)
+    abstract = dist.tensor((48, 64), COLUMNS, dist.Mesh(["tp"], range(3)))
+    assert op.constant(abstract).shape == (48, 64)
+
+
+def test_a_constant_on_a_mesh_is_read_as_it_is_now() -> None:
+    mesh = dist.Mesh(["tp"], range(1))
+    shard = torch.ones(3, 2)
+    w = op.constant(dist.from_local(shard, COLUMNS, mesh))
+    x = dist.distribute(torch.ones(1, 3), None, mesh)
+
+    assert op.matmul(x, w).full().tolist() == [[3.0, 3.0]]
+    shard.fill_(2.0)
+    assert op.matmul(x, w).full().tolist() == [[6.0, 6.0]]

@@ -145,8 +145,28 @@ define void @tessera_finish(ptr %lane, i64 %number) {
   ret void
 }
 
-; All ranks' small operands, through the slots of their lanes, reduced by every rank for itself. A call that comes back
-; with 1 is made again as it is, and goes on where it was; `stage` and `peer` of the call say where.
+; What all ranks have, one behind the other: of each so many bytes.
+define void @tessera_gather(ptr %result, ptr %parts, i64 %size, i64 %bytes) {
+entry:
+  br label %part
+part:
+  %p = phi i64 [ 0, %entry ], [ %p.next, %copy ]
+  %p.more = icmp slt i64 %p, %size
+  br i1 %p.more, label %copy, label %done
+copy:
+  %part.pp = getelementptr inbounds ptr, ptr %parts, i64 %p
+  %part.p = load ptr, ptr %part.pp
+  %to = mul i64 %p, %bytes
+  %to.p = getelementptr inbounds i8, ptr %result, i64 %to
+  %copied = call ptr @memcpy(ptr %to.p, ptr %part.p, i64 %bytes)
+  %p.next = add i64 %p, 1
+  br label %part
+done:
+  ret void
+}
+
+; All ranks' small operands, through the slots of their lanes, put together by every rank for itself. A call that comes
+; back with 1 is made again as it is, and goes on where it was; `stage` and `peer` of the call say where.
 define i64 @tessera_one_shot(ptr %call) {
 entry:
   %lanes.p = getelementptr inbounds i64, ptr %call, i64 0
@@ -165,6 +185,7 @@ entry:
   %result.p = getelementptr inbounds i64, ptr %call, i64 13
   %stage.p = getelementptr inbounds i64, ptr %call, i64 14
   %peer.p = getelementptr inbounds i64, ptr %call, i64 15
+  %offset.p = getelementptr inbounds i64, ptr %call, i64 16
   %lanes = load ptr, ptr %lanes.p
   %parts = load ptr, ptr %parts.p
   %size = load i64, ptr %size.p
@@ -176,6 +197,7 @@ entry:
   %fingerprint = load i64, ptr %fingerprint.p
   %stage = load i64, ptr %stage.p
   %peer.first = load i64, ptr %peer.p
+  %offset = load i64, ptr %offset.p
   %slot = and i64 %number, $mask
   %word.at = mul i64 %slot, 8
   %word.from = add i64 %word.at, $finished
@@ -183,6 +205,7 @@ entry:
   %record.from = add i64 %record.at, $records
   %memory.at = mul i64 %slot, $slot_bytes
   %memory.from = add i64 %memory.at, $slots
+  %read.from = add i64 %memory.from, %offset
   %earlier = sub i64 %number, $depth
   %own.p = getelementptr inbounds ptr, ptr %lanes, i64 %rank
   %own = load ptr, ptr %own.p
@@ -233,7 +256,7 @@ came:
   %q.same = icmp eq i64 %q.fingerprint, %fingerprint
   br i1 %q.same, label %same, label %other
 same:
-  %q.memory = getelementptr inbounds i8, ptr %q.lane, i64 %memory.from
+  %q.memory = getelementptr inbounds i8, ptr %q.lane, i64 %read.from
   %q.part.p = getelementptr inbounds ptr, ptr %parts, i64 %q
   store ptr %q.memory, ptr %q.part.p
   %q.next = add i64 %q, 1
