@@ -14,12 +14,14 @@ from typing import Any, NamedTuple, Protocol
 
 from tessera import settings
 from tessera.compiler.bind.binding import bind, placed
-from tessera.compiler.bind.launches import Choice
+from tessera.compiler.bind.launches import Choice, kernel_launches
 from tessera.compiler.bind.overwriting import Target, overwriting
 from tessera.compiler.device.compilers import ask_for_schedules, compiler_of, forget_schedules
 from tessera.compiler.graph.expressions import expression_of
 from tessera.compiler.planning import as_planned, lock, program_of
 from tessera.compiler.process.collection import collecting_later
+from tessera.compiler.rebind.choices import ChoosingCompiler
+from tessera.compiler.rebind.plans import PlanTemplate
 from tessera.compiler.tune.tuner import autotune
 from tessera.compiler.tune.tuning import tuned_schedule
 from tessera.compiler.tune.warming import WarmingPlan, running
@@ -28,6 +30,8 @@ from tessera.lazy.devices import CPU, is_mesh
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import FAST, Policy, current_policy, take_detour
 from tessera.lazy.structures.structure import Plan, Structure
+from tessera.lazy.structures.symbolic import symbolic_form
+from tessera.lazy.symbols.integers import Assumptions
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording import facts
 from tessera.runtime.plans.plan import BoundPlan
@@ -132,6 +136,25 @@ def plan_over(asked: Structure, targets: Mapping[int, Target]) -> Plan:
         compiler = compiler_of(structure.device)
         launches, memory = placed(program_of(structure, order), order, compiler, targets)
         return compiler.plan(launches, overwriting(launches, memory, targets))
+
+
+def plan_template(asked: Structure, targets: Mapping[int, Target], assumptions: Assumptions) -> PlanTemplate | None:
+    """What plans of structures that differ in sizes alone have in common, of one whose leaves' sizes are symbolic, for
+    outputs as `plan_over` takes them; None where there is no such: calls of libraries, and what is not of a CPU.
+    """
+    with lock:
+        structure = as_planned(asked).structure
+        order = structure.post_order()
+        compiler = compiler_of(structure.device)
+        if autotune.enabled or structure.device not in (None, CPU) or symbolic_form(structure, order).program is None:
+            return None
+        choosing = ChoosingCompiler(compiler)
+        found, memory = placed(program_of(structure, order), order, choosing, targets)
+        launches = kernel_launches(found)
+        if len(launches) < len(found) or not choosing.has_chosen(launches):
+            return None
+        memory = overwriting(launches, memory, targets) if targets else memory
+        return PlanTemplate(assumptions, launches, memory, choosing.decisions, compiler)
 
 
 def _forget(key: PlanKey, plan: Plan) -> None:

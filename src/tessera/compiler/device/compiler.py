@@ -64,7 +64,7 @@ class DeviceCompiler:
     """Chooses schedules, compiles kernels and makes plans for one device: the `PlanCompiler` of binding.
 
     Without a `driver` the compiler of a GPU chooses and lowers for one that need not be there, and makes no plans.
-    `tuned`, when set, is asked first.
+    `tuned`, when set, is asked first. `revision` counts how often schedules were forgotten.
     """
 
     def __init__(self, target: Target, backend: Backend[Any] | None = None, driver: Driver | None = None) -> None:
@@ -73,6 +73,7 @@ class DeviceCompiler:
         self.device, self.largest_axis = self.planner.device, self.planner.largest_axis
         self.tuned: TunedSchedules | None = None
         self.decided: dict[object, bool] = {}
+        self.revision = 0
         self._has_workers, self._has_maths = target.kind == "cpu", target.has_several_maths
         self._unmeasured = target.with_core(None)
         self._chosen: dict[object, Choice] = {}
@@ -199,6 +200,7 @@ class DeviceCompiler:
         self._chosen.clear()
         self._modelled.clear()
         self.decided.clear()
+        self.revision += 1
 
     # -- kernels --------------------------------------------------------------------------------------------------
 

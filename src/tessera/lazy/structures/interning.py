@@ -213,6 +213,13 @@ def forget_structures(keep_plans: bool = True) -> None:
         react()
 
 
+def forget_newest(known: int) -> None:
+    """Takes those structures without a plan out of the table that came after it held `known`, but for numbers."""
+    for key, structure in list(table.items())[known:]:
+        if structure.plan is None and structure.kind not in ("scalar", "constant"):
+            table.pop(key, None)
+
+
 _on_forgetting: list[Callable[[], object]] = []
 
 

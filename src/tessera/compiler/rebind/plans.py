@@ -1,0 +1,146 @@
+"""Plans for sizes that were never seen, of what was found out when the same was bound for others.
+
+A structure whose leaves have symbolic sizes (`lazy/symbols`) is bound as any other: what binding decides by sizes
+becomes conditions, and what it computes of them polynomials. For other sizes that meet the conditions the plan is the
+same but for these numbers, and for the schedules of its kernels, which are chosen for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tessera.compiler.bind.launches import Choice, Launch, Memory
+from tessera.compiler.device.compiler import DeviceCompiler
+from tessera.compiler.device.cpu_planner import CpuPlanner
+from tessera.compiler.explain.reports import facts_of
+from tessera.compiler.planning import lock
+from tessera.compiler.rebind.choices import Decision, chosen_again, with_numbers
+from tessera.lazy.structures import interning
+from tessera.lazy.symbols.functions import numbers_of
+from tessera.lazy.symbols.integers import Assumptions
+from tessera.lazy.threads import worker_count
+from tessera.profiling.recording.facts import StepFacts
+from tessera.runtime.plans.plan import BoundPlan, PlanOutput, Step
+
+MOST_CHOICES = 1 << 10
+"""Extents of a launch whose choice is remembered at one time."""
+
+
+class _Chosen(NamedTuple):
+    """What a decision was for some extents: the choice, and the kernel where it is launched."""
+
+    choice: Choice
+    code: Any
+
+
+class PlanTemplate:
+    """A plan but for the sizes that its structure's leaves have, and what their numbers have to be."""
+
+    def __init__(
+        self,
+        assumptions: Assumptions,
+        launches: Sequence[Launch],
+        memory: Memory,
+        decisions: Sequence[Decision],
+        compiler: DeviceCompiler,
+    ) -> None:
+        assert isinstance(compiler.planner, CpuPlanner)
+        self._assumptions, self._compiler, self._planner = assumptions, compiler, compiler.planner
+        self._revision, self._threads = compiler.revision, worker_count()
+        self._launches, self._slots, self._derived = launches, memory.slots, memory.derived
+        self._dtypes = [None if each.structure is None else each.structure.dtype for each in memory.outputs]
+        self._places = [each.number for each in memory.outputs]
+        self._decisions = decisions
+        by_choice = {(id(each.call), id(each.choice)): number for number, each in enumerate(decisions)}
+        self._launched = [by_choice[id(launch.call), id(launch.choice)] for launch in launches]
+        self._known: list[dict[tuple[int, ...], _Chosen | None]] = [{} for _ in decisions]
+        self._numbers = numbers_of(
+            assumptions,
+            (
+                tuple(tuple(each.call.shaped.extents.values()) for each in decisions),
+                tuple(_descriptors(launch) for launch in launches),
+                memory.results,
+                memory.arena_bytes,
+                tuple(
+                    None if each.structure is None else (each.structure.shape, each.structure.strides)
+                    for each in memory.outputs
+                ),
+            ),
+        )
+
+    @property
+    def is_current(self) -> bool:
+        """Whether schedules are still chosen as they were."""
+        return self._revision == self._compiler.revision
+
+    def plan(self, sizes: Sequence[int]) -> BoundPlan | None:
+        """The plan for other sizes, which meet the assumptions; None where choices of schedules change what it does, or
+        may differ by now.
+        """
+        with lock:
+            return self._plan(sizes) if self.is_current and self._threads == worker_count() else None
+
+    def _plan(self, sizes: Sequence[int]) -> BoundPlan | None:
+        extents, descriptors, results, arena, outputs = self._numbers(*sizes)
+        chosen: list[_Chosen] = []
+        for number, each in enumerate(extents):
+            known = self._known[number]
+            if each not in known:
+                if len(known) >= MOST_CHOICES:
+                    known.clear()
+                known[each] = self._choose(number, sizes)
+            found = known[each]
+            if found is None:
+                return None
+            chosen.append(found)
+        steps = []
+        for number, words in zip(self._launched, descriptors, strict=True):
+            choice, code = chosen[number]
+            steps.append(Step(code.loaded, words, choice.workers, code.workspace_bytes))
+        device = self._compiler.device
+        return BoundPlan(
+            steps=steps,
+            slots=self._slots,
+            results=results,
+            outputs=[
+                PlanOutput(place, None if lies is None or dtype is None else interning.buffer(*lies, dtype, device))
+                for place, dtype, lies in zip(self._places, self._dtypes, outputs, strict=True)
+            ],
+            arena_bytes=arena,
+            facts=self._facts([chosen[number].choice for number in self._launched], tuple(sizes)),
+            derived=self._derived,
+        )
+
+    def _choose(self, number: int, sizes: Sequence[int]) -> _Chosen | None:
+        decision, is_launched = self._decisions[number], number in self._launched
+        choice = chosen_again(decision, self._compiler, self._at(sizes), is_launched)
+        if choice is None:
+            return None
+        return _Chosen(choice, self._planner.kernel(choice).code if is_launched else None)
+
+    def _at(self, sizes: Sequence[int]) -> Callable[[int], int]:
+        assumptions = self._assumptions
+        return lambda number: assumptions.evaluated(number, sizes)
+
+    def _facts(self, choices: Sequence[Choice], sizes: Sequence[int]) -> Callable[[], Sequence[StepFacts]]:
+        def found() -> Sequence[StepFacts]:
+            at = self._at(sizes)
+            launches = [
+                Launch(with_numbers(launch.call, at), choice)
+                for launch, choice in zip(self._launches, choices, strict=True)
+            ]
+            return facts_of(launches, self._compiler.traffic)()
+
+        return found
+
+
+def _descriptors(launch: Launch) -> tuple[int, ...]:
+    """The words of a launch, as `CpuPlanner` writes them."""
+    words: list[int] = []
+    for view, numbers in launch.call.arguments:
+        words.append(view.storage.slot)
+        if not view.is_scalar:
+            words.append(view.storage.offset + view.offset_bytes)
+            words += numbers
+    return tuple(words)
