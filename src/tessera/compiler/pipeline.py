@@ -16,6 +16,7 @@ from tessera import settings
 from tessera.compiler.bind.binding import bind, placed
 from tessera.compiler.bind.launches import Choice, kernel_launches
 from tessera.compiler.bind.overwriting import Target, overwriting
+from tessera.compiler.device.compiler import Remembered
 from tessera.compiler.device.compilers import ask_for_schedules, compiler_of, forget_schedules
 from tessera.compiler.graph.expressions import expression_of
 from tessera.compiler.planning import as_planned, lock, program_of
@@ -23,7 +24,7 @@ from tessera.compiler.process.collection import collecting_later
 from tessera.compiler.rebind.choices import ChoosingCompiler
 from tessera.compiler.rebind.plans import PlanTemplate
 from tessera.compiler.tune.tuner import autotune
-from tessera.compiler.tune.tuning import tuned_schedule
+from tessera.compiler.tune.tuning import is_remembered, tuned_schedule
 from tessera.compiler.tune.warming import WarmingPlan, running
 from tessera.errors import ProfileError
 from tessera.lazy.devices import CPU, is_mesh
@@ -206,5 +207,5 @@ def _expression(key: PlanKey) -> dict[str, Any]:
 
 
 facts.told_by(_expressions)
-ask_for_schedules(tuned_schedule)
+ask_for_schedules(Remembered(tuned_schedule, is_remembered))
 autotune.when_changed(forget_plans)

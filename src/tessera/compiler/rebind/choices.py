@@ -13,7 +13,8 @@ from tessera.compiler.decompose.cases import CallCase, decomposition_of
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
-from tessera.lazy.symbols.integers import value_of
+from tessera.lazy.symbols.functions import holds
+from tessera.lazy.symbols.integers import Assumptions, value_of
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
@@ -119,6 +120,29 @@ def chosen_again(decision: Decision, compiler: DeviceCompiler, number: Number, i
     case = CallCase(Launcher(compiler, {}), call, (), (), decision.asked, 0)
     case.choice = choice
     return choice if decomposition_of(case, "schedule") is None else None
+
+
+def class_of(
+    decision: Decision, compiler: DeviceCompiler, choice: Choice, further: Assumptions, is_launched: bool
+) -> Callable[..., bool] | None:
+    """What says for which sizes this is the choice, beyond the assumptions under which the decision was made; `further`
+    are those for the sizes that it was made for. None where that is not known, or are these sizes alone.
+    """
+    call = with_numbers(decision.call, further.rebased)
+    if decision.is_step:
+        again = compiler.choose_default(decision.subject, call)
+    elif compiler.is_untuned(with_numbers(call, value_of)):
+        again = compiler.choose_untuned(call, decision.asked)
+    else:
+        return None
+    if again.schedule != choice.schedule or again.workers != choice.workers:
+        return None
+    if choice.schedule != decision.choice.schedule or choice.workers != decision.choice.workers:
+        case = CallCase(Launcher(compiler, {}), call, (), (), decision.asked, 0)
+        case.choice = choice
+        if not is_launched or decomposition_of(case, "schedule") is not None:
+            return None
+    return None if further.is_pinned else holds(further)
 
 
 def with_numbers(call: Call, number: Number) -> Call:

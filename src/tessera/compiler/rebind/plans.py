@@ -15,7 +15,7 @@ from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.device.cpu_planner import CpuPlanner
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.planning import lock
-from tessera.compiler.rebind.choices import Decision, chosen_again, with_numbers
+from tessera.compiler.rebind.choices import Decision, chosen_again, class_of, with_numbers
 from tessera.lazy.structures import interning
 from tessera.lazy.symbols.functions import numbers_of
 from tessera.lazy.symbols.integers import Assumptions
@@ -26,12 +26,39 @@ from tessera.runtime.plans.plan import BoundPlan, PlanOutput, Step
 MOST_CHOICES = 1 << 10
 """Extents of a launch whose choice is remembered at one time."""
 
+MOST_CLASSES = 32
+"""Classes of sizes that are told apart by what is chosen for them, and attempts at one that are made in vain."""
+
 
 class _Chosen(NamedTuple):
     """What a decision was for some extents: the choice, and the kernel where it is launched."""
 
     choice: Choice
     code: Any
+
+
+class _Deciding:
+    """A decision that is made again for other sizes."""
+
+    def __init__(self, decision: Decision, is_launched: bool) -> None:
+        self.decision, self.is_launched = decision, is_launched
+        self.known: dict[tuple[int, ...], _Chosen | None] = {}
+        self.classes: list[tuple[Callable[..., bool], _Chosen]] = []
+        self.in_vain = 0
+
+    def of_class(self, extents: tuple[int, ...], sizes: Sequence[int]) -> _Chosen | None:
+        """What is chosen for the class of some sizes, if that is known."""
+        for is_in, chosen in self.classes:
+            if is_in(*sizes):
+                self.keep(extents, chosen)
+                return chosen
+        return None
+
+    def keep(self, extents: tuple[int, ...], chosen: _Chosen | None) -> None:
+        """Notes what is chosen for extents."""
+        if len(self.known) >= MOST_CHOICES:
+            self.known.clear()
+        self.known[extents] = chosen
 
 
 class PlanTemplate:
@@ -51,10 +78,10 @@ class PlanTemplate:
         self._launches, self._slots, self._derived = launches, memory.slots, memory.derived
         self._dtypes = [None if each.structure is None else each.structure.dtype for each in memory.outputs]
         self._places = [each.number for each in memory.outputs]
-        self._decisions = decisions
         by_choice = {(id(each.call), id(each.choice)): number for number, each in enumerate(decisions)}
         self._launched = [by_choice[id(launch.call), id(launch.choice)] for launch in launches]
-        self._known: list[dict[tuple[int, ...], _Chosen | None]] = [{} for _ in decisions]
+        launched = set(self._launched)
+        self._deciding = [_Deciding(each, number in launched) for number, each in enumerate(decisions)]
         self._numbers = numbers_of(
             assumptions,
             (
@@ -84,13 +111,8 @@ class PlanTemplate:
     def _plan(self, sizes: Sequence[int]) -> BoundPlan | None:
         extents, descriptors, results, arena, outputs = self._numbers(*sizes)
         chosen: list[_Chosen] = []
-        for number, each in enumerate(extents):
-            known = self._known[number]
-            if each not in known:
-                if len(known) >= MOST_CHOICES:
-                    known.clear()
-                known[each] = self._choose(number, sizes)
-            found = known[each]
+        for deciding, each in zip(self._deciding, extents, strict=True):
+            found = deciding.known.get(each) or deciding.of_class(each, sizes) or self._choose(deciding, each, sizes)
             if found is None:
                 return None
             chosen.append(found)
@@ -112,12 +134,23 @@ class PlanTemplate:
             derived=self._derived,
         )
 
-    def _choose(self, number: int, sizes: Sequence[int]) -> _Chosen | None:
-        decision, is_launched = self._decisions[number], number in self._launched
+    def _choose(self, deciding: _Deciding, extents: tuple[int, ...], sizes: Sequence[int]) -> _Chosen | None:
+        if extents in deciding.known:
+            return deciding.known[extents]
+        decision, is_launched = deciding.decision, deciding.is_launched
         choice = chosen_again(decision, self._compiler, self._at(sizes), is_launched)
         if choice is None:
+            deciding.keep(extents, None)
             return None
-        return _Chosen(choice, self._planner.kernel(choice).code if is_launched else None)
+        chosen = _Chosen(choice, self._planner.kernel(choice).code if is_launched else None)
+        deciding.keep(extents, chosen)
+        if len(deciding.classes) < MOST_CLASSES and deciding.in_vain < MOST_CLASSES:
+            is_in = class_of(decision, self._compiler, choice, self._assumptions.at(sizes), is_launched)
+            if is_in is None:
+                deciding.in_vain += 1
+            else:
+                deciding.classes.append((is_in, chosen))
+        return chosen
 
     def _at(self, sizes: Sequence[int]) -> Callable[[int], int]:
         assumptions = self._assumptions

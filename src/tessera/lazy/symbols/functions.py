@@ -77,14 +77,15 @@ def numbers_of(assumptions: Assumptions, values: Any) -> Callable[..., Any]:
 
 
 def holds(assumptions: Assumptions) -> Callable[..., bool]:
-    """The function that says whether sizes meet all conditions."""
+    """The function that says whether sizes meet all conditions that are not given."""
     writer = _Writer(assumptions)
-    sizes = writer.parameters
-    writer.lines += [f"if {name} < {LEAST}: return False" for name in sizes]
-    for terms, is_zero in assumptions.zeros.items():
+    zeros, bounds = assumptions.conditions()
+    if not assumptions.is_further:
+        writer.lines += [f"if {name} < {LEAST}: return False" for name in writer.parameters]
+    for terms, is_zero in zeros.items():
         name = writer.polynomial(terms)
         writer.lines.append(f"if {name} {'!=' if is_zero else '=='} 0: return False")
-    for terms, least in assumptions.least.items():
+    for terms, least in bounds.items():
         name = writer.polynomial(terms)
         writer.lines.append(f"if {name} < {least}: return False")
     return writer.function("True")

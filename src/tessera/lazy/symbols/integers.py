@@ -53,11 +53,11 @@ class Assumptions:
         """Polynomials that were compared with 0, and whether they are it."""
         self.least: dict[Frozen, int] = {}
         """By polynomial without a constant, what it has to be at least."""
-        self.is_pinned = False
-        """Whether a size has to be the one that it is: no other sizes meet the conditions."""
+        self._pinned: set[int] = set()
         self._values: list[int] = []
         self._bounds: list[int | None] = []
         self._numbers: dict[Atom, int] = {}
+        self._given: Assumptions | None = None
 
     def size(self, value: int) -> int:
         """The next of the sizes given, at least `LEAST`, as a number to compute with."""
@@ -113,11 +113,42 @@ class Assumptions:
 
     def pin(self, number: SymbolicInt) -> int:
         """The value, which the number has to have."""
-        self.is_pinned = True
-        shifted = number - number.value
-        if isinstance(shifted, SymbolicInt):
-            self.zeros[_normal(shifted.terms)] = True
+        self.zeros[_normal(_sum(number.terms, {(): -number.value} if number.value else {}))] = True
+        self._pinned.update(*[monomial for monomial in number.terms if len(monomial) == 1])
         return number.value
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether no other sizes meet the conditions, as far as that is seen."""
+        return all(place in self._pinned for place, atom in enumerate(self.atoms) if isinstance(atom, Size))
+
+    def at(self, sizes: Sequence[int]) -> Assumptions:
+        """The same for other sizes, which meet the conditions: what is found out from now on is further conditions."""
+        found = Assumptions()
+        found.atoms, found._bounds, found._numbers = list(self.atoms), list(self._bounds), dict(self._numbers)
+        found._values = [self._atom_value(atom, sizes) for atom in self.atoms]
+        found.zeros, found.least, found._given = dict(self.zeros), dict(self.least), self
+        found._pinned = set(self._pinned)
+        return found
+
+    @property
+    def is_further(self) -> bool:
+        """Whether there are conditions that are given."""
+        return self._given is not None
+
+    def conditions(self) -> tuple[dict[Frozen, bool], dict[Frozen, int]]:
+        """`zeros` and `least`, without those that are given."""
+        given = self._given
+        if given is None:
+            return self.zeros, self.least
+        zeros = {terms: is_zero for terms, is_zero in self.zeros.items() if terms not in given.zeros}
+        return zeros, {terms: least for terms, least in self.least.items() if given.least.get(terms) != least}
+
+    def rebased(self, number: int) -> int:
+        """A number of the assumptions that these are for other sizes, with those."""
+        if type(number) is not SymbolicInt:
+            return number
+        return SymbolicInt(self, number.terms, sum_of(number.terms, self._values))
 
     def evaluated(self, number: int, sizes: Sequence[int]) -> int:
         """What a number is for other sizes."""
@@ -265,8 +296,10 @@ class SymbolicInt:
     # -- comparisons ----------------------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, float):
+            return other.is_integer() and self == int(other)
         if not _is_integer(other):
-            return isinstance(other, float) and self.pinned() == other
+            return False
         difference: Any = self - other
         return self.assumptions.is_zero(difference) if type(difference) is SymbolicInt else difference == 0
 
@@ -274,22 +307,23 @@ class SymbolicInt:
         return not self == other
 
     def __lt__(self, other: Any) -> bool:
+        if isinstance(other, float) and math.isfinite(other):
+            other = math.ceil(other)  # of integers, x < 2.5 is x < 3
         if not _is_integer(other):
             return bool(self.pinned() < other)
         difference: Any = self - other
         return self.assumptions.is_negative(difference) if type(difference) is SymbolicInt else difference < 0
 
-    def __gt__(self, other: Any) -> bool:
-        if not _is_integer(other):
-            return bool(self.pinned() > other)
-        difference: Any = other - self
-        return self.assumptions.is_negative(difference) if type(difference) is SymbolicInt else difference < 0
-
     def __le__(self, other: Any) -> bool:
-        return not self > other if _is_integer(other) else bool(self.pinned() <= other)
+        if isinstance(other, float) and math.isfinite(other):
+            other = math.floor(other)
+        return self < other + 1 if _is_integer(other) else bool(self.pinned() <= other)
+
+    def __gt__(self, other: Any) -> bool:
+        return not self <= other
 
     def __ge__(self, other: Any) -> bool:
-        return not self < other if _is_integer(other) else bool(self.pinned() >= other)
+        return not self < other
 
     def __bool__(self) -> bool:
         return not self.assumptions.is_zero(self)

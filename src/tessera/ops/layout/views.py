@@ -15,6 +15,7 @@ from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structures.promotion import broadcast_shape
 from tessera.lazy.structures.structure import Shape
+from tessera.lazy.symbols.integers import is_symbolic
 from tessera.ops.algebra import call
 
 
@@ -31,7 +32,7 @@ T = TypeVar("T")
 def integer(value: object, what: str) -> int:
     """The value as an int. Raises ArgumentError (E_ARGUMENT) for what is none, such as 1.0."""
     try:
-        return operator.index(value)  # type: ignore[arg-type]
+        return value if is_symbolic(value) else operator.index(value)  # type: ignore[call-overload, no-any-return]
     except TypeError as error:
         raise ArgumentError(f"{value!r} as {what}, which is an integer") from error
 

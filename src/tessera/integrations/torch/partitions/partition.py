@@ -26,7 +26,10 @@ MOST_LAYOUTS = 1 << 10
 """Layouts of inputs that a partition remembers at one time."""
 
 MOST_RECORDINGS = 16
-"""Recordings that a partition tries before it binds anew, and attempts at one that it makes in vain."""
+"""Recordings that a partition tries before it binds anew."""
+
+MOST_ATTEMPTS = 32
+"""Recordings that a partition makes in all: where sizes decide much, they hold for few others."""
 
 Values: TypeAlias = Sequence[Any]
 
@@ -68,7 +71,7 @@ class Partition:
         self.frozen = tuple(node in frozen for node in self.inputs)
         self._bound: dict[Any, AnyBound | None] = {}
         self._recordings: list[Recording] = []
-        self._unrecorded = 0
+        self._attempts = 0
         self._failure: TesseraError | None = None
 
     def __call__(self, *values: Any) -> Sequence[Any]:
@@ -144,14 +147,13 @@ class Partition:
         """Notes what this layout of inputs, which has just been bound, has in common with others: once there are such,
         and as long as that succeeds.
         """
-        if len(self._bound) < 2 or self._unrecorded >= MOST_RECORDINGS or self._options.tune != "cached":
+        if len(self._bound) < 2 or self._attempts >= MOST_ATTEMPTS or self._options.tune != "cached":
             return
         if self._options.own_policy or not policy.is_current(None):
             return
+        self._attempts += 1
         found = recorded(self._work, leaves, self._options)
-        if found is None:
-            self._unrecorded += 1
-        else:
+        if found is not None:
             self._recordings = [found, *[each for each in self._recordings if each.is_current]][:MOST_RECORDINGS]
 
     def _bind(self, key: Any, values: Values, leaves: Sequence[Any]) -> AnyBound | None:
