@@ -44,8 +44,10 @@ class PlanTemplate(Protocol):
     def is_current(self) -> bool:
         """Whether its plans are what would be planned now."""
 
-    def plan(self, sizes: Sequence[int]) -> Plan | None:
-        """The plan for sizes that meet the assumptions; None where it would be another."""
+    def plan(self, sizes: Sequence[int], compiles: bool = True) -> Plan | None:
+        """The plan for sizes that meet the assumptions; None where it would be another, and unless it `compiles` where
+        a kernel is missing. Raises what compiling raises.
+        """
 
 
 @cache

@@ -155,6 +155,8 @@ def plan_template(asked: Structure, targets: Mapping[int, Target], assumptions: 
         if len(launches) < len(found) or not choosing.has_chosen(launches):
             return None
         memory = overwriting(launches, memory, targets) if targets else memory
+        if any(each.depends_on_sizes for _, each in memory.derived):
+            return None
         return PlanTemplate(assumptions, launches, memory, choosing.decisions, compiler)
 
 

@@ -148,8 +148,8 @@ class DeviceCompiler:
         return Choice(blocked, chosen.schedule, _useful_workers(subject, problem, threads), chosen.source)
 
     def is_untuned(self, call: Call) -> bool:
-        """Whether `choose` asks rules and models alone, and nothing that was measured, for calls as this one of whatever
-        extents.
+        """Whether `choose` asks rules and models alone, and nothing that was measured, for calls as this one, of
+        whatever extents.
         """
         if self.tuned is None:
             return True

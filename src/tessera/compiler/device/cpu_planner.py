@@ -70,6 +70,10 @@ class CpuPlanner:
             kernel = known[subject, schedule] = Kernel(subject, schedule, self._code(subject, schedule))
         return kernel
 
+    def has_kernel(self, choice: Choice) -> bool:
+        """Whether the kernel of a choice is in memory."""
+        return (choice.subject, choice.schedule) in choice.subject.item.memo.of(KERNELS)
+
     def timed(self, choice: Choice) -> Kernel:
         """The kernel of a choice as a build of its own that times its tiles, and is kept by the caller."""
         return Kernel(choice.subject, choice.schedule, self._code(choice.subject, choice.schedule, timed=True))

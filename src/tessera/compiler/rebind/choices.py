@@ -78,6 +78,7 @@ class ChoosingCompiler:
 
     def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
         """How a call will run."""
+        schedule = None if schedule is None else schedule.settled()
         choice = self.inner.choose(with_numbers(call, value_of), schedule)
         self.decisions.append(Decision(call, schedule, False, choice, self.inner.subject(call)))
         return choice

@@ -101,18 +101,19 @@ class PlanTemplate:
         """Whether schedules are still chosen as they were."""
         return self._revision == self._compiler.revision
 
-    def plan(self, sizes: Sequence[int]) -> BoundPlan | None:
+    def plan(self, sizes: Sequence[int], compiles: bool = True) -> BoundPlan | None:
         """The plan for other sizes, which meet the assumptions; None where choices of schedules change what it does, or
-        may differ by now.
+        may differ by now, and unless it `compiles` where a kernel is missing. Raises what compiling raises.
         """
         with lock:
-            return self._plan(sizes) if self.is_current and self._threads == worker_count() else None
+            return self._plan(sizes, compiles) if self.is_current and self._threads == worker_count() else None
 
-    def _plan(self, sizes: Sequence[int]) -> BoundPlan | None:
+    def _plan(self, sizes: Sequence[int], compiles: bool) -> BoundPlan | None:
         extents, descriptors, results, arena, outputs = self._numbers(*sizes)
         chosen: list[_Chosen] = []
         for deciding, each in zip(self._deciding, extents, strict=True):
-            found = deciding.known.get(each) or deciding.of_class(each, sizes) or self._choose(deciding, each, sizes)
+            found = deciding.known.get(each) or deciding.of_class(each, sizes)
+            found = found or self._choose(deciding, each, sizes, compiles)
             if found is None:
                 return None
             chosen.append(found)
@@ -126,7 +127,9 @@ class PlanTemplate:
             slots=self._slots,
             results=results,
             outputs=[
-                PlanOutput(place, None if lies is None or dtype is None else interning.buffer(*lies, dtype, device))
+                PlanOutput(
+                    place, None if lies is None or dtype is None else interning.buffer(lies[0], lies[1], dtype, device)
+                )
                 for place, dtype, lies in zip(self._places, self._dtypes, outputs, strict=True)
             ],
             arena_bytes=arena,
@@ -134,13 +137,17 @@ class PlanTemplate:
             derived=self._derived,
         )
 
-    def _choose(self, deciding: _Deciding, extents: tuple[int, ...], sizes: Sequence[int]) -> _Chosen | None:
+    def _choose(
+        self, deciding: _Deciding, extents: tuple[int, ...], sizes: Sequence[int], compiles: bool
+    ) -> _Chosen | None:
         if extents in deciding.known:
             return deciding.known[extents]
         decision, is_launched = deciding.decision, deciding.is_launched
         choice = chosen_again(decision, self._compiler, self._at(sizes), is_launched)
         if choice is None:
             deciding.keep(extents, None)
+            return None
+        if is_launched and not (compiles or self._planner.has_kernel(choice)):
             return None
         chosen = _Chosen(choice, self._planner.kernel(choice).code if is_launched else None)
         deciding.keep(extents, chosen)

@@ -1,4 +1,4 @@
-"""Code of what was computed with symbolic sizes: straight-line functions of the sizes, made once for each computation."""
+"""Code of what was computed with symbolic sizes: straight-line functions of the sizes, made once a computation."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Writer:
         """The function of the sizes that runs the lines, and gives the result."""
         body = "".join(f"    {line}\n" for line in [*self.lines, f"return {result}"])
         found: dict[str, Any] = {}
-        exec(compile(f"def computed({', '.join(self.parameters)}):\n{body}", "<sizes>", "exec"), found)  # noqa: S102
+        exec(compile(f"def computed({', '.join(self.parameters)}):\n{body}", "<sizes>", "exec"), found)
         function: Callable[..., Any] = found["computed"]
         return function
 

@@ -59,7 +59,7 @@ class Assumptions:
         self._numbers: dict[Atom, int] = {}
         self._given: Assumptions | None = None
 
-    def size(self, value: int) -> int:
+    def size(self, value: int) -> Any:
         """The next of the sizes given, at least `LEAST`, as a number to compute with."""
         count = sum(isinstance(atom, Size) for atom in self.atoms)
         return self.atom(Size(count), value, LEAST)
@@ -144,25 +144,23 @@ class Assumptions:
         zeros = {terms: is_zero for terms, is_zero in self.zeros.items() if terms not in given.zeros}
         return zeros, {terms: least for terms, least in self.least.items() if given.least.get(terms) != least}
 
-    def rebased(self, number: int) -> int:
+    def rebased(self, number: Any) -> Any:
         """A number of the assumptions that these are for other sizes, with those."""
         if type(number) is not SymbolicInt:
             return number
         return SymbolicInt(self, number.terms, sum_of(number.terms, self._values))
 
-    def evaluated(self, number: int, sizes: Sequence[int]) -> int:
+    def evaluated(self, number: Any, sizes: Sequence[int]) -> int:
         """What a number is for other sizes."""
         if type(number) is not SymbolicInt:
-            return number
+            return int(number)
         return self._evaluated(number.terms.items(), sizes)
 
     def _evaluated(self, terms: Any, sizes: Sequence[int]) -> int:
-        total = 0
-        for monomial, factor in terms:
-            for atom in monomial:
-                factor *= self._atom_value(self.atoms[atom], sizes)
-            total += factor
-        return total
+        return sum(
+            factor * math.prod([self._atom_value(self.atoms[atom], sizes) for atom in monomial])
+            for monomial, factor in terms
+        )
 
     def _atom_value(self, atom: Atom, sizes: Sequence[int]) -> int:
         if isinstance(atom, Size):
@@ -367,7 +365,20 @@ def _pinning(name: str) -> Callable[..., Any]:
     return operate
 
 
-for _name in ("truediv", "rtruediv", "lshift", "rlshift", "rshift", "rrshift", "and", "rand", "or", "ror", "xor", "rxor"):
+for _name in (
+    "truediv",
+    "rtruediv",
+    "lshift",
+    "rlshift",
+    "rshift",
+    "rrshift",
+    "and",
+    "rand",
+    "or",
+    "ror",
+    "xor",
+    "rxor",
+):
     setattr(SymbolicInt, f"__{_name}__", _pinning(f"__{_name}__"))
 for _name in ("__rpow__", "__invert__", "__round__"):
     setattr(SymbolicInt, _name, _pinning(_name))
@@ -378,9 +389,9 @@ def plain(number: Any) -> Any:
     return number.pinned() if type(number) is SymbolicInt else number
 
 
-def value_of(number: int) -> int:
+def value_of(number: Any) -> int:
     """The value of a number that may be symbolic, without a condition."""
-    return number.value if type(number) is SymbolicInt else number
+    return int(number.value) if type(number) is SymbolicInt else int(number)
 
 
 def is_symbolic(number: object) -> bool:

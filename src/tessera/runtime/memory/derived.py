@@ -21,6 +21,7 @@ from tessera.lazy.leaves.constants import ConstantCopy, ConstantLeaf
 from tessera.lazy.leaves.export import memory_of
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.structures import interning
+from tessera.lazy.symbols.integers import is_symbolic
 from tessera.runtime.memory import buffers
 from tessera.runtime.memory.buffers import Buffer
 from tessera.system import forks
@@ -57,6 +58,11 @@ class Derivation:
         self.form, self.dtype, self.shape, self.strides = form, dtype, shape, strides
         self.offset_bytes = offset_bytes
         self.whole: Derivation = self if not offset_bytes else derivation(form, dtype, shape, strides)
+
+    @property
+    def depends_on_sizes(self) -> bool:
+        """Whether the view is one of symbolic sizes (`lazy/symbols`)."""
+        return any(map(is_symbolic, (*self.shape, *self.strides, self.offset_bytes)))
 
     @property
     def nbytes(self) -> int:

@@ -17,7 +17,7 @@ from tessera.integrations.torch.options import CompileOptions
 from tessera.integrations.torch.partitions import background
 from tessera.integrations.torch.partitions.binding import BoundPartition, PartitionWork
 from tessera.integrations.torch.partitions.leaves import FrozenInput
-from tessera.integrations.torch.partitions.rebinding import Recording, ReboundPartition, recorded
+from tessera.integrations.torch.partitions.rebinding import ReboundPartition, Recording, recorded
 from tessera.lazy import policy
 from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.leaves.sources import from_torch
@@ -70,7 +70,7 @@ class Partition:
         self._reads_tensors = None not in self._readers
         self.frozen = tuple(node in frozen for node in self.inputs)
         self._bound: dict[Any, AnyBound | None] = {}
-        self._recordings: list[Recording] = []
+        self._recordings: tuple[Recording, ...] = ()
         self._attempts = 0
         self._failure: TesseraError | None = None
 
@@ -86,7 +86,9 @@ class Partition:
     def bound(self, values: Values) -> BoundPartition | None:
         """What computes the outputs for inputs that lie as these; None where torch has to."""
         key, leaves, found = self._found(values)
-        return self._bind(key, values, leaves) if isinstance(found, ReboundPartition) else found
+        if isinstance(found, ReboundPartition):
+            found = self._bind(key, values, leaves)
+        return found if isinstance(found, BoundPartition) else None
 
     def run(self, values: Values) -> Sequence[Any]:
         """As a call, of values in a sequence. On the path of every call of a compiled model."""
@@ -131,12 +133,18 @@ class Partition:
 
     def _rebind(self, key: Any, leaves: Sequence[Any]) -> ReboundPartition | None:
         """What computes this layout of inputs, as was recorded for others; None where it was not."""
-        if self._options.own_policy or self._options.tune != "cached" or not policy.is_current(None):
+        recordings = self._recordings
+        if not recordings or not policy.is_current(None):
             return None
-        for place, recording in enumerate(self._recordings):
-            found = recording.bind(leaves) if recording.is_current else None
+        compiles = self._options.cold != "eager"
+        for recording in recordings:
+            try:
+                found = recording.bind(leaves, compiles) if recording.is_current else None
+            except (CompileError, IRError, UnsupportedTargetError):
+                return None  # binding as usual says what is wrong
             if found is not None:
-                self._recordings.insert(0, self._recordings.pop(place))
+                if recording is not recordings[0]:
+                    self._recordings = (recording, *[each for each in recordings if each is not recording])
                 if len(self._bound) >= MOST_LAYOUTS:
                     self._bound.clear()
                 self._bound[key] = found
@@ -154,7 +162,8 @@ class Partition:
         self._attempts += 1
         found = recorded(self._work, leaves, self._options)
         if found is not None:
-            self._recordings = [found, *[each for each in self._recordings if each.is_current]][:MOST_RECORDINGS]
+            current = [each for each in self._recordings if each.is_current]
+            self._recordings = (found, *current[: MOST_RECORDINGS - 1])
 
     def _bind(self, key: Any, values: Values, leaves: Sequence[Any]) -> AnyBound | None:
         """What computes this layout of inputs; None where a row does not take these extents, and torch computes

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tessera.compiler.entry import PlanTemplate, plan_template
-from tessera.integrations.torch.graphs.extents import Extents, Size, UnknownSize
-from tessera.integrations.torch.graphs.nodes import tensors_of
+from tessera.integrations.torch.graphs.extents import Extents, UnknownSize
 from tessera.integrations.torch.mapping import Unsupported
 from tessera.integrations.torch.options import CompileOptions
 from tessera.integrations.torch.partitions.binding import PartitionWork, Written
@@ -80,12 +79,10 @@ class Recording:
         assumptions = Assumptions()
         self._sources: list[Callable[[Sequence[Any]], int]] = []
         extents = self._extents(work, leaves, assumptions)
-        inputs = [
-            _symbolic_input(meta, leaf, extents)
-            for meta, leaf in zip([node.meta.get("val") for node in work.inputs], leaves, strict=True)
-        ]
         known = interning.interned_count()
         try:
+            metas = [node.meta.get("val") for node in work.inputs]
+            inputs = [_symbolic_input(meta, leaf, extents) for meta, leaf in zip(metas, leaves, strict=True)]
             written = Written(
                 work, [Placeholder(each) if isinstance(each, Structure) else each for each in inputs], extents
             )
@@ -109,9 +106,7 @@ class Recording:
         )
         self._layouts = numbers_of(
             assumptions,
-            tuple(
-                None if each.layout is None else (each.layout.shape, each.layout.strides) for each in self._outputs
-            ),
+            tuple(None if each.layout is None else (each.layout.shape, each.layout.strides) for each in self._outputs),
         )
 
     @property
@@ -138,8 +133,10 @@ class Recording:
             raise Unrecorded
         return Extents(known)
 
-    def bind(self, leaves: Sequence[Any]) -> ReboundPartition | None:
-        """What the partition does for inputs that lie as these; None where they do not meet the conditions."""
+    def bind(self, leaves: Sequence[Any], compiles: bool = True) -> ReboundPartition | None:
+        """What the partition does for inputs that lie as these; None where they do not meet the conditions, and unless
+        it `compiles` where a kernel is missing. Raises what compiling raises.
+        """
         for mine, leaf in zip(self._inputs, leaves, strict=True):
             if not mine.alike(leaf):
                 return None
@@ -151,11 +148,13 @@ class Recording:
                 (leaf.structure.shape, leaf.structure.strides) if isinstance(leaf, Leaf) else leaf
             ):
                 return None
-        plan = self._template.plan(sizes)
+        plan = self._template.plan(sizes, compiles)
         if plan is None:
             return None
         outputs = [
-            each if each.layout is None or lies is None else _laid_out(each, Layout(*lies, each.layout.order))
+            each
+            if each.layout is None or lies is None
+            else _laid_out(each, Layout(lies[0], lies[1], each.layout.order))
             for each, lies in zip(self._outputs, self._layouts(*sizes), strict=True)
         ]
         return ReboundPartition(self, plan, Outputs(outputs))
