@@ -141,7 +141,7 @@ def plan_over(asked: Structure, targets: Mapping[int, Target]) -> Plan:
 
 def plan_template(asked: Structure, targets: Mapping[int, Target], assumptions: Assumptions) -> PlanTemplate | None:
     """What plans of structures that differ in sizes alone have in common, of one whose leaves' sizes are symbolic, for
-    outputs as `plan_over` takes them; None where there is no such: calls of libraries, and what is not of a CPU.
+    outputs as `plan_over` takes them; None where there is no such, as for what is not of a CPU.
     """
     with lock:
         structure = as_planned(asked).structure
@@ -150,9 +150,8 @@ def plan_template(asked: Structure, targets: Mapping[int, Target], assumptions: 
         if autotune.enabled or structure.device not in (None, CPU) or symbolic_form(structure, order).program is None:
             return None
         choosing = ChoosingCompiler(compiler)
-        found, memory = placed(program_of(structure, order), order, choosing, targets)
-        launches = kernel_launches(found)
-        if len(launches) < len(found) or not choosing.has_chosen(launches):
+        launches, memory = placed(program_of(structure, order), order, choosing, targets)
+        if not choosing.has_chosen(kernel_launches(launches)):
             return None
         memory = overwriting(launches, memory, targets) if targets else memory
         if any(each.depends_on_sizes for _, each in memory.derived):

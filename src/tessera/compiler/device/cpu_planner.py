@@ -139,7 +139,7 @@ class CpuPlanner:
     def _step(self, launch: AnyLaunch, kernel_of: Callable[[Choice], Kernel]) -> Step:
         """The step of a launch, of a kernel that `kernel_of` gives."""
         if isinstance(launch, LibraryLaunch):
-            return _call_step(launch)
+            return call_step(launch)
         descriptors: list[int] = []
         for view, words in launch.call.arguments:
             descriptors.append(view.storage.slot)
@@ -199,7 +199,7 @@ class CpuBuild:
         return KernelCall(kernel.to_bytes(), tuple(descriptors), self.launch.choice.workers)
 
 
-def _call_step(launch: LibraryLaunch) -> Step:
+def call_step(launch: LibraryLaunch) -> Step:
     """The step of a call of a library, native where there is a kernel for it."""
     native_step = spectral_step(launch)
     return library_step(launch) if native_step is None else native_step

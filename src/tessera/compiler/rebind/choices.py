@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from tessera.compiler.bind.arrays import Call, Storage, View
 from tessera.compiler.bind.launcher import Launcher
-from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch
+from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, LibraryLaunch
 from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.decompose.cases import CallCase, decomposition_of
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
 from tessera.lazy.symbols.functions import holds
-from tessera.lazy.symbols.integers import Assumptions, value_of
+from tessera.lazy.symbols.integers import Assumptions, is_symbolic, value_of
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
@@ -153,6 +153,19 @@ def with_numbers(call: Call, number: Number) -> Call:
     extents: Mapping[str, int] = {name: number(extent) for name, extent in shaped.extents.items()}
     strides = tuple([tuple(map(number, each)) for each in shaped.strides])
     return Call(call.item, arguments, shaped._replace(extents=extents, strides=strides))
+
+
+def library_with_numbers(launch: LibraryLaunch, number: Number) -> LibraryLaunch:
+    """The call of a library with its numbers as `number` gives them."""
+    inputs, outputs = (tuple([view_with(view, number) for view in views]) for views in (launch.inputs, launch.outputs))
+    attributes = {name: _with_numbers(value, number) for name, value in launch.attributes.items()}
+    return LibraryLaunch(launch.operator, attributes, inputs, outputs)
+
+
+def _with_numbers(value: Any, number: Number) -> Any:
+    if isinstance(value, tuple | list):
+        return type(value)([_with_numbers(each, number) for each in value])
+    return number(value) if is_symbolic(value) else value
 
 
 def view_with(view: View, number: Number) -> View:

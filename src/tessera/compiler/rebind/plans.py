@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tessera.compiler.bind.launches import Choice, Launch, Memory
+from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, LibraryLaunch, Memory
 from tessera.compiler.device.compiler import DeviceCompiler
-from tessera.compiler.device.cpu_planner import CpuPlanner
+from tessera.compiler.device.cpu_planner import CpuPlanner, call_step
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.planning import lock
-from tessera.compiler.rebind.choices import Decision, chosen_again, class_of, with_numbers
+from tessera.compiler.rebind.choices import Decision, chosen_again, class_of, library_with_numbers, with_numbers
 from tessera.lazy.structures import interning
 from tessera.lazy.symbols.functions import numbers_of
 from tessera.lazy.symbols.integers import Assumptions
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording.facts import StepFacts
+from tessera.runtime.libraries.library import raising
+from tessera.runtime.plans import native
 from tessera.runtime.plans.plan import BoundPlan, PlanOutput, Step
 
 MOST_CHOICES = 1 << 10
@@ -67,7 +69,7 @@ class PlanTemplate:
     def __init__(
         self,
         assumptions: Assumptions,
-        launches: Sequence[Launch],
+        launches: Sequence[AnyLaunch],
         memory: Memory,
         decisions: Sequence[Decision],
         compiler: DeviceCompiler,
@@ -79,7 +81,11 @@ class PlanTemplate:
         self._dtypes = [None if each.structure is None else each.structure.dtype for each in memory.outputs]
         self._places = [each.number for each in memory.outputs]
         by_choice = {(id(each.call), id(each.choice)): number for number, each in enumerate(decisions)}
-        self._launched = [by_choice[id(launch.call), id(launch.choice)] for launch in launches]
+        self._launched = [
+            by_choice[id(launch.call), id(launch.choice)] if isinstance(launch, Launch) else None for launch in launches
+        ]
+        """The number of the decision that each launch is as, None for calls of libraries."""
+        self._run = raising(native.driver().run) if None in self._launched else None
         launched = set(self._launched)
         self._deciding = [_Deciding(each, number in launched) for number, each in enumerate(decisions)]
         self._numbers = numbers_of(
@@ -118,7 +124,11 @@ class PlanTemplate:
                 return None
             chosen.append(found)
         steps = []
-        for number, words in zip(self._launched, descriptors, strict=True):
+        for number, launch, words in zip(self._launched, self._launches, descriptors, strict=True):
+            if number is None:
+                assert isinstance(launch, LibraryLaunch)
+                steps.append(call_step(library_with_numbers(launch, self._at(sizes))))
+                continue
             choice, code = chosen[number]
             steps.append(Step(code.loaded, words, choice.workers, code.workspace_bytes))
         device = self._compiler.device
@@ -133,8 +143,9 @@ class PlanTemplate:
                 for place, dtype, lies in zip(self._places, self._dtypes, outputs, strict=True)
             ],
             arena_bytes=arena,
-            facts=self._facts([chosen[number].choice for number in self._launched], tuple(sizes)),
+            facts=self._facts([None if number is None else chosen[number].choice for number in self._launched], sizes),
             derived=self._derived,
+            call=self._run,
         )
 
     def _choose(
@@ -163,21 +174,25 @@ class PlanTemplate:
         assumptions = self._assumptions
         return lambda number: assumptions.evaluated(number, sizes)
 
-    def _facts(self, choices: Sequence[Choice], sizes: Sequence[int]) -> Callable[[], Sequence[StepFacts]]:
+    def _facts(self, choices: Sequence[Choice | None], sizes: Sequence[int]) -> Callable[[], Sequence[StepFacts]]:
         def found() -> Sequence[StepFacts]:
             at = self._at(sizes)
-            launches = [
-                Launch(with_numbers(launch.call, at), choice)
-                for launch, choice in zip(self._launches, choices, strict=True)
-            ]
+            launches: list[AnyLaunch] = []
+            for launch, choice in zip(self._launches, choices, strict=True):
+                if isinstance(launch, LibraryLaunch):
+                    launches.append(library_with_numbers(launch, at))
+                elif choice is not None:
+                    launches.append(Launch(with_numbers(launch.call, at), choice))
             return facts_of(launches, self._compiler.traffic)()
 
         return found
 
 
-def _descriptors(launch: Launch) -> tuple[int, ...]:
-    """The words of a launch, as `CpuPlanner` writes them."""
+def _descriptors(launch: AnyLaunch) -> tuple[int, ...]:
+    """The words of a launch, as `CpuPlanner` writes them; none of a call of a library."""
     words: list[int] = []
+    if isinstance(launch, LibraryLaunch):
+        return ()
     for view, numbers in launch.call.arguments:
         words.append(view.storage.slot)
         if not view.is_scalar:

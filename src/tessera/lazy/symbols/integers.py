@@ -259,6 +259,8 @@ class SymbolicInt:
             raise ZeroDivisionError("integer division or modulo by zero")
         if () in divisor and len(divisor) == 1 and by < 0:
             return self._quotient(negative(terms), -value, negative(divisor), -by)
+        if any(divisor):
+            self._refuse_zero(divisor, by)
         exact: dict[Monomial, int] = {}
         rest: dict[Monomial, int] = dict(terms)
         if len(divisor) == 1:
@@ -271,8 +273,6 @@ class SymbolicInt:
         left_over = value - sum_of(exact, self.assumptions._values) * by
         whole = self._made(exact, (value - left_over) // by)
         if not rest:
-            if any(monomial for monomial in divisor):
-                self._refuse_zero(divisor, by)
             return whole
         if len(divisor) == 1 and () in divisor:
             if len(rest) == 1 and () in rest:
@@ -280,8 +280,6 @@ class SymbolicInt:
             if all(factor < 0 for monomial, factor in rest.items() if monomial):
                 # floor(-x / c) is -floor((x + c - 1) / c): of what is not negative more is known.
                 return whole - self._quotient(_sum(negative(rest), {(): by - 1}), by - 1 - left_over, divisor, by)
-        else:
-            self._refuse_zero(divisor, by)
         assumptions = self.assumptions
         low, least = assumptions.lower_bound(rest), assumptions.lower_bound(divisor)
         bound = 0 if low is not None and low >= 0 and least is not None and least > 0 else None

@@ -11,6 +11,7 @@ copy that they read.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import fields, is_dataclass
 from typing import Final, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -21,7 +22,7 @@ from tessera.lazy.leaves.constants import ConstantCopy, ConstantLeaf
 from tessera.lazy.leaves.export import memory_of
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.structures import interning
-from tessera.lazy.symbols.integers import is_symbolic
+from tessera.lazy.symbols.integers import symbolic_in
 from tessera.runtime.memory import buffers
 from tessera.runtime.memory.buffers import Buffer
 from tessera.system import forks
@@ -61,8 +62,9 @@ class Derivation:
 
     @property
     def depends_on_sizes(self) -> bool:
-        """Whether the view is one of symbolic sizes (`lazy/symbols`)."""
-        return any(map(is_symbolic, (*self.shape, *self.strides, self.offset_bytes)))
+        """Whether the view, or what is made of it, is one of symbolic sizes (`lazy/symbols`)."""
+        made = [getattr(self.form, field.name) for field in fields(self.form)] if is_dataclass(self.form) else []
+        return any(symbolic_in([self.shape, self.strides, self.offset_bytes, made]))
 
     @property
     def nbytes(self) -> int:
