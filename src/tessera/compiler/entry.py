@@ -37,7 +37,7 @@ __all__ = [
 N = TypeVar("N", bound=Node)
 
 
-class PlanTemplate(Protocol):
+class Template(Protocol):
     """What plans have in common that differ in sizes alone."""
 
     @property
@@ -101,7 +101,7 @@ def plan_over(structure: Structure, targets: Mapping[int, tuple[int, Structure]]
 
 def plan_template(
     structure: Structure, targets: Mapping[int, tuple[int, Structure]], assumptions: Assumptions
-) -> PlanTemplate | None:
+) -> Template | None:
     """What plans of structures that differ in sizes alone have in common, of one whose leaves' sizes are symbolic and
     to which `assumptions` belong; outputs are written to `targets` as `plan_over` does. None where there is no such.
     """

@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from tessera.compiler import pipeline
 from tessera.integrations.torch.graphs.extents import Extents
-from tessera.integrations.torch.partitions.binding import BoundPartition, Written
+from tessera.integrations.torch.partitions.binding import BoundPartition, WrittenPartition
 from tessera.integrations.torch.partitions.partition import Partition
-from tessera.integrations.torch.partitions.rebinding import ReboundPartition, Recording
+from tessera.integrations.torch.partitions.rebinding import PartitionRecording, ReboundPartition
 from tessera.lazy.structures import interning
 from tessera.runtime.libraries.library import LibraryKernel
 from tessera.runtime.plans.plan import BoundPlan, layout_of
@@ -74,7 +74,7 @@ def anew(partition: Partition, leaves: Sequence[Any]) -> tuple[tuple[object, ...
     for node, leaf in zip(partition.inputs, leaves, strict=True):
         meta = node.meta.get("val")
         extents.bind(meta, leaf if isinstance(leaf, int) else torch.empty(leaf.structure.shape, device="meta"))
-    written = Written(partition._work, leaves, extents)
+    written = WrittenPartition(partition._work, leaves, extents)
     assert written.structure is not None
     return contents(pipeline.usual_plan(written.structure)), written.outputs.outputs  # type: ignore[arg-type]
 
@@ -147,7 +147,12 @@ def test_recordings_end_with_the_schedules_that_they_chose(monkeypatch: pytest.M
     run(compiled, 20, 21, 22)
     made: list[int] = []
     init = BoundPartition.__init__
-    monkeypatch.setattr(BoundPartition, "__init__", lambda self, *given: (made.append(1), init(self, *given))[1])
+
+    def counted(self: BoundPartition, *given: Any) -> None:
+        made.append(1)
+        init(self, *given)
+
+    monkeypatch.setattr(BoundPartition, "__init__", counted)
     pipeline.forget_plans()
     run(compiled, 22, 23, 24)
     assert made == [1]  # for 22, which is recorded
@@ -168,7 +173,7 @@ def test_another_policy_binds_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
 
     compiled = torch.compile(doubled, backend="tessera", dynamic=True)
     run(compiled, 20, 21, 22)
-    monkeypatch.setattr(Recording, "bind", lambda *_: pytest.fail("rebound"))
+    monkeypatch.setattr(PartitionRecording, "bind", lambda *_: pytest.fail("rebound"))
     with policy.policy("strict"):
         run(compiled, 22, 23)
 

@@ -23,7 +23,7 @@ Number = Callable[[int], int]
 """Gives the value of a number that may be symbolic."""
 
 
-class Decision(NamedTuple):
+class MadeChoice(NamedTuple):
     """A choice that was made for a call, whose numbers may be symbolic, and how."""
 
     call: Call
@@ -41,7 +41,7 @@ class ChoosingCompiler:
 
     def __init__(self, inner: DeviceCompiler) -> None:
         self.inner = inner
-        self.decisions: list[Decision] = []
+        self.decisions: list[MadeChoice] = []
 
     @property
     def device(self) -> str:
@@ -80,13 +80,13 @@ class ChoosingCompiler:
         """How a call will run."""
         schedule = None if schedule is None else schedule.settled()
         choice = self.inner.choose(with_numbers(call, value_of), schedule)
-        self.decisions.append(Decision(call, schedule, False, choice, self.inner.subject(call)))
+        self.decisions.append(MadeChoice(call, schedule, False, choice, self.inner.subject(call)))
         return choice
 
     def choose_default(self, subject: Subject, call: Call) -> Choice:
         """How one step of a call will run."""
         choice = self.inner.choose_default(subject, with_numbers(call, value_of))
-        self.decisions.append(Decision(call, None, True, choice, subject))
+        self.decisions.append(MadeChoice(call, None, True, choice, subject))
         return choice
 
     def has_chosen(self, launches: Sequence[Launch]) -> bool:
@@ -103,7 +103,7 @@ class ChoosingCompiler:
         raise AssertionError("a plan of symbolic sizes")
 
 
-def chosen_again(decision: Decision, compiler: DeviceCompiler, number: Number, is_launched: bool) -> Choice | None:
+def chosen_again(decision: MadeChoice, compiler: DeviceCompiler, number: Number, is_launched: bool) -> Choice | None:
     """The choice for other sizes; None where what is bound would be another because of it. `is_launched`: the call is
     launched as it was chosen.
     """
@@ -124,7 +124,7 @@ def chosen_again(decision: Decision, compiler: DeviceCompiler, number: Number, i
 
 
 def class_of(
-    decision: Decision, compiler: DeviceCompiler, choice: Choice, further: Assumptions, is_launched: bool
+    decision: MadeChoice, compiler: DeviceCompiler, choice: Choice, further: Assumptions, is_launched: bool
 ) -> Callable[..., bool] | None:
     """What says for which sizes this is the choice, beyond the assumptions under which the decision was made; `further`
     are those for the sizes that it was made for. None where that is not known, or are these sizes alone.

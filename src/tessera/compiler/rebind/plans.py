@@ -15,7 +15,7 @@ from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.device.cpu_planner import CpuPlanner, call_step
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.planning import lock
-from tessera.compiler.rebind.choices import Decision, chosen_again, class_of, library_with_numbers, with_numbers
+from tessera.compiler.rebind.choices import MadeChoice, chosen_again, class_of, library_with_numbers, with_numbers
 from tessera.lazy.structures import interning
 from tessera.lazy.symbols.functions import numbers_of
 from tessera.lazy.symbols.integers import Assumptions
@@ -42,7 +42,7 @@ class _Chosen(NamedTuple):
 class _Deciding:
     """A decision that is made again for other sizes."""
 
-    def __init__(self, decision: Decision, is_launched: bool) -> None:
+    def __init__(self, decision: MadeChoice, is_launched: bool) -> None:
         self.decision, self.is_launched = decision, is_launched
         self.known: dict[tuple[int, ...], _Chosen | None] = {}
         self.classes: list[tuple[Callable[..., bool], _Chosen]] = []
@@ -71,7 +71,7 @@ class PlanTemplate:
         assumptions: Assumptions,
         launches: Sequence[AnyLaunch],
         memory: Memory,
-        decisions: Sequence[Decision],
+        decisions: Sequence[MadeChoice],
         compiler: DeviceCompiler,
     ) -> None:
         assert isinstance(compiler.planner, CpuPlanner)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import fields, is_dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import torch
@@ -63,7 +63,8 @@ class Derivation:
     @property
     def depends_on_sizes(self) -> bool:
         """Whether the view, or what is made of it, is one of symbolic sizes (`lazy/symbols`)."""
-        made = [getattr(self.form, field.name) for field in fields(self.form)] if is_dataclass(self.form) else []
+        form: Any = self.form
+        made = [getattr(form, field.name) for field in fields(form)] if is_dataclass(form) else []
         return any(symbolic_in([self.shape, self.strides, self.offset_bytes, made]))
 
     @property

@@ -40,7 +40,7 @@ class PartitionWork:
     """Nodes that put a part into what is written to the memory it comes from."""
 
 
-class Written:
+class WrittenPartition:
     """A partition as lazy tensors over placeholders of its inputs' leaves: the structure that is planned, which of the
     inputs' leaves each of its own is, and how outputs become torch tensors.
     """
@@ -103,7 +103,7 @@ class BoundPartition:
         """`leaves` are those of the inputs, and the numbers among them. Raises Unsupported and UnknownSize."""
         self._options = options
         self._own_policy = options.own_policy
-        written = Written(work, leaves, extents)
+        written = WrittenPartition(work, leaves, extents)
         self.outputs, self._structure, self._parts = written.outputs, written.structure, written.parts
         self._targets: Mapping[int, tuple[int, Structure]] = {}
         if self._structure is not None:

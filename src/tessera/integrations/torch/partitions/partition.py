@@ -17,7 +17,7 @@ from tessera.integrations.torch.options import CompileOptions
 from tessera.integrations.torch.partitions import background
 from tessera.integrations.torch.partitions.binding import BoundPartition, PartitionWork
 from tessera.integrations.torch.partitions.leaves import FrozenInput
-from tessera.integrations.torch.partitions.rebinding import ReboundPartition, Recording, recorded
+from tessera.integrations.torch.partitions.rebinding import PartitionRecording, ReboundPartition, recorded
 from tessera.lazy import policy
 from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.leaves.sources import from_torch
@@ -70,7 +70,7 @@ class Partition:
         self._reads_tensors = None not in self._readers
         self.frozen = tuple(node in frozen for node in self.inputs)
         self._bound: dict[Any, AnyBound | None] = {}
-        self._recordings: tuple[Recording, ...] = ()
+        self._recordings: tuple[PartitionRecording, ...] = ()
         self._attempts = 0
         self._failure: TesseraError | None = None
 

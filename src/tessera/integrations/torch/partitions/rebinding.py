@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tessera.compiler.entry import PlanTemplate, plan_template
+from tessera.compiler.entry import Template, plan_template
 from tessera.integrations.torch.graphs.extents import Extents, UnknownSize
 from tessera.integrations.torch.mapping import Unsupported
 from tessera.integrations.torch.options import CompileOptions
-from tessera.integrations.torch.partitions.binding import PartitionWork, Written
+from tessera.integrations.torch.partitions.binding import PartitionWork, WrittenPartition
 from tessera.integrations.torch.partitions.layouts import Layout
 from tessera.integrations.torch.partitions.outputs import Computed, Given, Outputs
 from tessera.lazy import evaluation, policy
@@ -33,7 +33,7 @@ class ReboundPartition:
     is_new = False
     """Whether it is to be recorded."""
 
-    def __init__(self, recording: Recording, plan: Plan, outputs: Outputs) -> None:
+    def __init__(self, recording: PartitionRecording, plan: Plan, outputs: Outputs) -> None:
         self._recording, self._plan, self.outputs = recording, plan, outputs
 
     @property
@@ -71,7 +71,7 @@ class _Input(NamedTuple):
         )
 
 
-class Recording:
+class PartitionRecording:
     """What a partition does for all sizes that meet some conditions."""
 
     def __init__(self, work: PartitionWork, leaves: Sequence[Any], options: CompileOptions) -> None:
@@ -83,7 +83,7 @@ class Recording:
         try:
             metas = [node.meta.get("val") for node in work.inputs]
             inputs = [_symbolic_input(meta, leaf, extents) for meta, leaf in zip(metas, leaves, strict=True)]
-            written = Written(
+            written = WrittenPartition(
                 work, [Placeholder(each) if isinstance(each, Structure) else each for each in inputs], extents
             )
             targets = written.targets([each if isinstance(each, Structure) else None for each in inputs])
@@ -95,7 +95,7 @@ class Recording:
             interning.forget_newest(known)
         if template is None or assumptions.is_pinned:
             raise Unrecorded
-        self._template: PlanTemplate = template
+        self._template: Template = template
         self.leaves = written.leaves
         self._outputs = written.outputs.outputs
         self._inputs = [_Input(each) for each in inputs]
@@ -164,12 +164,12 @@ class Unrecorded(Exception):  # noqa: N818 - nothing went wrong
     """What a partition does for some sizes holds for no others."""
 
 
-def recorded(work: PartitionWork, leaves: Sequence[Any], options: CompileOptions) -> Recording | None:
+def recorded(work: PartitionWork, leaves: Sequence[Any], options: CompileOptions) -> PartitionRecording | None:
     """The recording of a partition that has been bound for inputs that lie as these; None where nothing of it holds for
     other sizes.
     """
     try:
-        return Recording(work, leaves, options)
+        return PartitionRecording(work, leaves, options)
     except (Unrecorded, Unsupported, UnknownSize):
         return None
 
