@@ -11,6 +11,7 @@ from tessera.errors import DeviceError
 from tessera.lazy.devices import CPU, how_to_join, mesh_device
 from tessera.lazy.layouts import Layout
 from tessera.lazy.structures.structure import Attributes, OperatorRecord, Position, Shape, Structure, contiguous_strides
+from tessera.lazy.symbols.integers import symbolic_in
 from tessera.system import forks
 
 PENDING_LIMIT: Final = 10_000
@@ -213,10 +214,14 @@ def forget_structures(keep_plans: bool = True) -> None:
         react()
 
 
-def forget_newest(known: int) -> None:
-    """Takes those structures without a plan out of the table that came after it held `known`, but for numbers."""
-    for key, structure in list(table.items())[known:]:
-        if structure.plan is None and structure.kind not in ("scalar", "constant"):
+def forget_symbolic(known: int) -> None:
+    """Takes the structures of symbolic sizes (`lazy/symbols`) out of the table that came after it held `known`."""
+    found: set[Structure] = set()
+    for key, structure in list(table.items())[known:]:  # operands come before what is made of them
+        if any(operand in found for operand in structure.operands) or any(
+            symbolic_in((structure.shape, structure.strides, structure.attributes))
+        ):
+            found.add(structure)
             table.pop(key, None)
 
 

@@ -92,7 +92,7 @@ class PartitionRecording:
             with options.in_force():
                 template = plan_template(written.structure, targets, assumptions)
         finally:
-            interning.forget_newest(known)
+            interning.forget_symbolic(known)
         if template is None or assumptions.is_pinned:
             raise Unrecorded
         self._template: Template = template
