@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tessera.compiler.tune.tuner import autotune
 from tessera.errors import ArgumentError
@@ -16,6 +16,7 @@ from tessera.lazy import issuing as lazy_issuing
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node
 from tessera.lazy.structures.structure import Plan, Structure
+from tessera.lazy.symbols.integers import Assumptions
 from tessera.system import forks
 from tessera.system.notebooks import ShownText
 from tessera.tuning.interfaces import TuningBackend
@@ -28,11 +29,25 @@ __all__ = [
     "issue",
     "issue_into",
     "plan_over",
+    "plan_template",
     "prepared",
     "tune",
 ]
 
 N = TypeVar("N", bound=Node)
+
+
+class Template(Protocol):
+    """What plans have in common that differ in sizes alone."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its plans are what would be planned now."""
+
+    def plan(self, sizes: Sequence[int], compiles: bool = True) -> Plan | None:
+        """The plan for sizes that meet the assumptions; None where it would be another, and unless it `compiles` where
+        a kernel is missing. Raises what compiling raises.
+        """
 
 
 @cache
@@ -82,6 +97,18 @@ def plan_over(structure: Structure, targets: Mapping[int, tuple[int, Structure]]
     from tessera.compiler import pipeline
 
     return pipeline.plan_over(structure, targets)
+
+
+def plan_template(
+    structure: Structure, targets: Mapping[int, tuple[int, Structure]], assumptions: Assumptions
+) -> Template | None:
+    """What plans of structures that differ in sizes alone have in common, of one whose leaves' sizes are symbolic and
+    to which `assumptions` belong; outputs are written to `targets` as `plan_over` does. None where there is no such.
+    """
+    _load()
+    from tessera.compiler import pipeline
+
+    return pipeline.plan_template(structure, targets, assumptions)
 
 
 def tune(structure: Structure, budget_s: float | None = None) -> None:

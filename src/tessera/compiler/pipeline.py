@@ -14,20 +14,25 @@ from typing import Any, NamedTuple, Protocol
 
 from tessera import settings
 from tessera.compiler.bind.binding import bind, placed
-from tessera.compiler.bind.launches import Choice
+from tessera.compiler.bind.launches import Choice, kernel_launches
 from tessera.compiler.bind.overwriting import Target, overwriting
+from tessera.compiler.device.compiler import Remembered
 from tessera.compiler.device.compilers import ask_for_schedules, compiler_of, forget_schedules
 from tessera.compiler.graph.expressions import expression_of
 from tessera.compiler.planning import as_planned, lock, program_of
 from tessera.compiler.process.collection import collecting_later
+from tessera.compiler.rebind.choices import ChoosingCompiler
+from tessera.compiler.rebind.plans import PlanTemplate
 from tessera.compiler.tune.tuner import autotune
-from tessera.compiler.tune.tuning import tuned_schedule
+from tessera.compiler.tune.tuning import is_remembered, tuned_schedule
 from tessera.compiler.tune.warming import WarmingPlan, running
 from tessera.errors import ProfileError
 from tessera.lazy.devices import CPU, is_mesh
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import FAST, Policy, current_policy, take_detour
 from tessera.lazy.structures.structure import Plan, Structure
+from tessera.lazy.structures.symbolic import symbolic_form
+from tessera.lazy.symbols.integers import Assumptions
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording import facts
 from tessera.runtime.plans.plan import BoundPlan
@@ -134,6 +139,26 @@ def plan_over(asked: Structure, targets: Mapping[int, Target]) -> Plan:
         return compiler.plan(launches, overwriting(launches, memory, targets))
 
 
+def plan_template(asked: Structure, targets: Mapping[int, Target], assumptions: Assumptions) -> PlanTemplate | None:
+    """What plans of structures that differ in sizes alone have in common, of one whose leaves' sizes are symbolic, for
+    outputs as `plan_over` takes them; None where there is no such, as for what is not of a CPU.
+    """
+    with lock:
+        structure = as_planned(asked).structure
+        order = structure.post_order()
+        compiler = compiler_of(structure.device)
+        if autotune.enabled or structure.device not in (None, CPU) or symbolic_form(structure, order).program is None:
+            return None
+        choosing = ChoosingCompiler(compiler)
+        launches, memory = placed(program_of(structure, order), order, choosing, targets)
+        if not choosing.has_chosen(kernel_launches(launches)):
+            return None
+        memory = overwriting(launches, memory, targets) if targets else memory
+        if any(each.depends_on_sizes for _, each in memory.derived):
+            return None
+        return PlanTemplate(assumptions, launches, memory, choosing.decisions, compiler)
+
+
 def _forget(key: PlanKey, plan: Plan) -> None:
     """Has a structure bound anew at its next evaluation, if this is still its plan."""
     with lock:
@@ -183,5 +208,5 @@ def _expression(key: PlanKey) -> dict[str, Any]:
 
 
 facts.told_by(_expressions)
-ask_for_schedules(tuned_schedule)
+ask_for_schedules(Remembered(tuned_schedule, is_remembered))
 autotune.when_changed(forget_plans)

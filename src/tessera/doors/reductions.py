@@ -300,7 +300,7 @@ def _variance(name: str, x: object, axis: Axis, correction: Number, keepdims: bo
         raise ArgumentError(f"{name}: correction={correction!r}", hints=["a number, 1 or 0 as a rule"])
     centred = value - mean(value, axis, keepdims=True)
     squares = sum(centred * centred, axis, keepdims)
-    count = value.size / squares.size if squares.size else 0
+    count = value.size // squares.size if squares.size else 0
     degrees = count - correction
     return call("div", squares, float(degrees) if degrees > 0 else 0.0)
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - as torch's users call it
 from tessera.integrations.torch.backend import compiled
 from tessera.integrations.torch.graphs.graph import CompiledGraph
 from tessera.integrations.torch.options import CompileOptions
+from tessera.integrations.torch.partitions.binding import BoundPartition
 from tessera.runtime.plans.plan import PlanOutput
 
 
@@ -40,7 +41,7 @@ def in_place(graph: CompiledGraph) -> list[bool]:
     found = []
     for partition in graph.partitions:
         for bound in partition._bound.values() if partition is not None else ():
-            if bound is not None and bound._writing is not None:
+            if isinstance(bound, BoundPartition) and bound._writing is not None:
                 outputs: Sequence[PlanOutput] = bound._writing[1]._outputs  # type: ignore[attr-defined]
                 found += [outputs[number].structure is None for number in bound._targets]
     return found

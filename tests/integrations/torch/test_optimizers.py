@@ -13,6 +13,7 @@ from torch import nn
 from tessera.integrations.torch.backend import compiled
 from tessera.integrations.torch.graphs.graph import CompiledGraph
 from tessera.integrations.torch.options import CompileOptions
+from tessera.integrations.torch.partitions.binding import BoundPartition
 
 Parameters = Iterable[nn.Parameter]
 
@@ -64,7 +65,7 @@ def test_parameters_and_moments_are_written_in_place() -> None:
     (partition,) = graphs[-1].partitions
     assert partition is not None
     (bound,) = partition._bound.values()
-    assert bound is not None
+    assert isinstance(bound, BoundPartition)
     assert bound._writing is not None
     structure = bound._structure
     assert structure is not None

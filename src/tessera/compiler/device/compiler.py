@@ -7,7 +7,7 @@ backend, and in the planner, which knows how kernels are run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
@@ -53,6 +53,14 @@ AnySpace: TypeAlias = Space[Any]
 TunedSchedules: TypeAlias = Callable[["DeviceCompiler", Call, Problem], ChosenSchedule | None]
 """Gives the tuned schedule of a call, or None where nothing was tuned for it."""
 
+
+class Remembered(NamedTuple):
+    """What says whether anything is remembered for calls as one, of whatever extents, by what gives tuned schedules."""
+
+    tuned: TunedSchedules
+    anything: Callable[[DeviceCompiler, Call, Problem], bool]
+
+
 FIXED: Final = Policy("deterministic")
 """What subjects are told apart by that may not know what was measured."""
 
@@ -64,7 +72,7 @@ class DeviceCompiler:
     """Chooses schedules, compiles kernels and makes plans for one device: the `PlanCompiler` of binding.
 
     Without a `driver` the compiler of a GPU chooses and lowers for one that need not be there, and makes no plans.
-    `tuned`, when set, is asked first.
+    `tuned`, when set, is asked first. `revision` counts how often schedules were forgotten.
     """
 
     def __init__(self, target: Target, backend: Backend[Any] | None = None, driver: Driver | None = None) -> None:
@@ -72,7 +80,9 @@ class DeviceCompiler:
         self.planner = self._planner(backend or backend_of("cpu" if target.kind == "cpu" else "cuda"))
         self.device, self.largest_axis = self.planner.device, self.planner.largest_axis
         self.tuned: TunedSchedules | None = None
+        self.remembered: Remembered | None = None
         self.decided: dict[object, bool] = {}
+        self.revision = 0
         self._has_workers, self._has_maths = target.kind == "cpu", target.has_several_maths
         self._unmeasured = target.with_core(None)
         self._chosen: dict[object, Choice] = {}
@@ -127,12 +137,36 @@ class DeviceCompiler:
                 if schedule is None
                 else ChosenSchedule(schedule, "given")
             )
-            blocked = self.blocked(subject, chosen.schedule, problem)
-            known = Choice(blocked, chosen.schedule, _useful_workers(subject, problem, threads), chosen.source)
+            known = self._choice(subject, problem, chosen, threads)
             if len(self._chosen) >= REMEMBERED:
                 self._chosen.clear()
             self._chosen[key] = known
         return known
+
+    def _choice(self, subject: Subject, problem: Problem, chosen: ChosenSchedule, threads: int) -> Choice:
+        blocked = self.blocked(subject, chosen.schedule, problem)
+        return Choice(blocked, chosen.schedule, _useful_workers(subject, problem, threads), chosen.source)
+
+    def is_untuned(self, call: Call) -> bool:
+        """Whether `choose` asks rules and models alone, and nothing that was measured, for calls as this one, of
+        whatever extents.
+        """
+        if self.tuned is None:
+            return True
+        known = self.remembered
+        return known is not None and known.tuned is self.tuned and not known.anything(self, call, self.problem(call))
+
+    def choose_untuned(self, call: Call, schedule: Schedule | None = None) -> Choice:
+        """As `choose` on a CPU of what `is_untuned`, for extents that may be symbolic (`lazy/symbols`). Keeps
+        nothing.
+        """
+        subject, policy, threads = self.subject(call), current_policy(), worker_count()
+        problem = subject.problem(call.shaped.extents, 1 if policy.fixed_order else threads)
+        if schedule is not None:
+            return self._choice(subject, problem, ChosenSchedule(schedule, "given"), threads)
+        suggested = None if subject.pins else proposed(call, subject, subject.target)
+        chosen = self._untuned(subject, problem) if suggested is None else ChosenSchedule(suggested, "model")
+        return self._choice(subject, problem, chosen, threads)
 
     def _unasked(
         self,
@@ -199,6 +233,7 @@ class DeviceCompiler:
         self._chosen.clear()
         self._modelled.clear()
         self.decided.clear()
+        self.revision += 1
 
     # -- kernels --------------------------------------------------------------------------------------------------
 
@@ -252,7 +287,7 @@ class DeviceCompiler:
         """The schedule of a kernel that nobody has tuned."""
         if subject.pins:
             return self._around_pins(subject, problem)
-        start = subject.kernels.start(problem)
+        start = subject.kernels.start(problem).settled()
         # A fixed order of sums may not depend on what was measured on this machine either.
         if self.model is None or current_policy().fixed_order:
             return start

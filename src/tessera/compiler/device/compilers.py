@@ -6,7 +6,7 @@ from functools import cache
 
 from tessera import settings, target
 from tessera.backend.registry import backend_of, cpu_backend
-from tessera.compiler.device.compiler import DeviceCompiler, TunedSchedules
+from tessera.compiler.device.compiler import DeviceCompiler, Remembered
 from tessera.lazy.devices import CPU
 from tessera.runtime.devices.device import driver_of
 from tessera.system import forks
@@ -15,7 +15,11 @@ from tessera.system import forks
 class _Source:
     """What compilers ask for schedules before they take their own; `pipeline.py` has them ask the tuner."""
 
-    asked: TunedSchedules | None = None
+    asked: Remembered | None = None
+
+    def tell(self, compiler: DeviceCompiler) -> None:
+        """Has a compiler ask it."""
+        compiler.tuned, compiler.remembered = None if self.asked is None else self.asked.tuned, self.asked
 
 
 _source = _Source()
@@ -33,7 +37,7 @@ def kernel_compiler() -> DeviceCompiler:
         if settings.current().core_facts:
             machine = machine.with_core(backend.core_facts(machine))
         compiler = DeviceCompiler(machine, backend)
-        compiler.tuned = _source.asked
+        _source.tell(compiler)
         return compiler
 
 
@@ -46,7 +50,7 @@ def gpu_compiler(device: str) -> DeviceCompiler:
     known = _gpu_compilers.get(device)
     if known is None or known.driver is not driver:
         known = _gpu_compilers[device] = DeviceCompiler(driver.target, backend_of(device), driver)
-        known.tuned = _source.asked
+        _source.tell(known)
     return known
 
 
@@ -55,13 +59,13 @@ def compiler_of(device: str | None) -> DeviceCompiler:
     return kernel_compiler() if device in (None, CPU) else gpu_compiler(str(device))
 
 
-def ask_for_schedules(source: TunedSchedules) -> None:
+def ask_for_schedules(source: Remembered) -> None:
     """Has all compilers, those that exist and those to come, ask for the schedules of kernels. What was chosen without
     asking is chosen anew.
     """
     _source.asked = source
     for compiler in (*([kernel_compiler()] if kernel_compiler.cache_info().currsize else []), *_gpu_compilers.values()):
-        compiler.tuned = source
+        _source.tell(compiler)
         compiler.forget_schedules()
 
 

@@ -70,6 +70,10 @@ class CpuPlanner:
             kernel = known[subject, schedule] = Kernel(subject, schedule, self._code(subject, schedule))
         return kernel
 
+    def has_kernel(self, choice: Choice) -> bool:
+        """Whether the kernel of a choice is in memory."""
+        return (choice.subject, choice.schedule) in choice.subject.item.memo.of(KERNELS)
+
     def timed(self, choice: Choice) -> Kernel:
         """The kernel of a choice as a build of its own that times its tiles, and is kept by the caller."""
         return Kernel(choice.subject, choice.schedule, self._code(choice.subject, choice.schedule, timed=True))
@@ -135,7 +139,7 @@ class CpuPlanner:
     def _step(self, launch: AnyLaunch, kernel_of: Callable[[Choice], Kernel]) -> Step:
         """The step of a launch, of a kernel that `kernel_of` gives."""
         if isinstance(launch, LibraryLaunch):
-            return _call_step(launch)
+            return call_step(launch)
         descriptors: list[int] = []
         for view, words in launch.call.arguments:
             descriptors.append(view.storage.slot)
@@ -195,7 +199,7 @@ class CpuBuild:
         return KernelCall(kernel.to_bytes(), tuple(descriptors), self.launch.choice.workers)
 
 
-def _call_step(launch: LibraryLaunch) -> Step:
+def call_step(launch: LibraryLaunch) -> Step:
     """The step of a call of a library, native where there is a kernel for it."""
     native_step = spectral_step(launch)
     return library_step(launch) if native_step is None else native_step

@@ -246,6 +246,16 @@ def tuned_schedule(compiler: DeviceCompiler, call: Call, problem: Problem) -> Ch
     return autotune.remembered(identity, permits, partial(tuning_problem, call, compiler))
 
 
+def is_remembered(compiler: DeviceCompiler, call: Call, problem: Problem) -> bool:
+    """Whether `tuned_schedule` may give anything for a call as this one of whatever extents."""
+    if autotune.enabled:
+        return True
+    subject = compiler.subject(call)
+    if not autotune.remembers_anything or not is_tuned(subject):
+        return False
+    return autotune.database.has_family(identity_of(subject, problem, call, compiler))
+
+
 def _heaviest(launches: Sequence[Launch]) -> Call:
     """The call with the most work: of one that takes several launches, all of it."""
     heaviest = max(launches, key=_work)

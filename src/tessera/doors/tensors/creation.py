@@ -77,12 +77,12 @@ def arange(
     numbers = (first, last, step)
     if any(isinstance(each, bool) or not isinstance(each, int | float) for each in numbers):
         raise ArgumentError(f"arange of {numbers}", hints=["start, stop and step are numbers"])
-    if not step or not all(math.isfinite(each) for each in numbers):
+    if not step or not all(isinstance(each, int) or math.isfinite(each) for each in numbers):
         raise ArgumentError(f"arange of {numbers}", hints=["numbers are finite, the step is not 0"])
     whole = all(isinstance(each, int) for each in numbers)
     # Integers by integer division: floats have no 64 bits.
     count = -((first - last) // step) if whole else math.ceil((last - first) / step)
-    index = call("iota", shape=(max(int(count), 0),))
+    index = call("iota", shape=(max(count, 0),))
     made = index if step == 1 and whole else (index if whole else index.to(dtypes.fp64)) * step
     made = made if first == 0 else made + first
     wanted = dtypes.dtype_of(dtype) if dtype is not None else dtypes.int64 if whole else dtypes.fp32

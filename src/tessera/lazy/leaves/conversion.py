@@ -15,6 +15,7 @@ from tessera.lazy.leaves import sources
 from tessera.lazy.leaves.scalars import scalar_node
 from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structures.promotion import common_dtype
+from tessera.lazy.symbols.integers import is_symbolic, plain
 
 
 class NotATensorError(ArgumentError):
@@ -38,6 +39,8 @@ def as_node(value: object) -> Any:
         return _of_torch(value)
     if type(value) in _NUMBERS:
         return leaf_node(sources.from_data(value, scalar_dtype(value)))  # type: ignore[arg-type]
+    if is_symbolic(value):
+        return as_node(plain(value))
     if isinstance(value, (numpy.ndarray, numpy.generic)) or hasattr(value, "__dlpack__"):
         return leaf_node(sources.from_data(value))
     error = NotATensorError(
@@ -63,13 +66,18 @@ def beside(value: object, node: Node) -> Any:
     if kind in _NUMBERS:
         return scalar_node(value, node.state[0].dtype)  # type: ignore[arg-type]
     if _is_number(value):
-        return beside(value.item(), node)  # type: ignore[attr-defined]
+        return beside(_python_number(value), node)
     return as_node(value)
 
 
 def _is_number(value: object) -> bool:
-    """Whether a value is one of numpy's that a Python number is made of: no text, no date."""
-    return isinstance(value, numpy.generic) and type(value.item()) in _NUMBERS
+    """Whether a value is a symbolic size, or one of numpy's that a Python number is made of: no text, no date."""
+    return is_symbolic(value) or (isinstance(value, numpy.generic) and type(value.item()) in _NUMBERS)
+
+
+def _python_number(value: Any) -> Any:
+    """The Python number that it is; a symbolic size has to be this one."""
+    return value.item() if isinstance(value, numpy.generic) else plain(value)
 
 
 def as_pair(first: object, second: object) -> tuple[Any, Any]:
@@ -102,8 +110,6 @@ def as_operands(values: Sequence[object]) -> list[Any]:
     structures = [node.structure for node in made.values()]
     dtype = common_dtype([s for s in structures if s.dtype is not bool_] or structures)
     return [
-        scalar_node(value.item() if isinstance(value, numpy.generic) else value, dtype)  # type: ignore[arg-type]
-        if is_number
-        else made[id(value)]
+        scalar_node(_python_number(value), dtype) if is_number else made[id(value)]
         for value, is_number in zip(values, numbers, strict=True)
     ]

@@ -11,6 +11,7 @@ from tessera.errors import DeviceError
 from tessera.lazy.devices import CPU, how_to_join, mesh_device
 from tessera.lazy.layouts import Layout
 from tessera.lazy.structures.structure import Attributes, OperatorRecord, Position, Shape, Structure, contiguous_strides
+from tessera.lazy.symbols.integers import symbolic_in
 from tessera.system import forks
 
 PENDING_LIMIT: Final = 10_000
@@ -211,6 +212,17 @@ def forget_structures(keep_plans: bool = True) -> None:
         table.update((key, structure) for key, structure in entries if structure in kept)
     for react in _on_forgetting:
         react()
+
+
+def forget_symbolic(known: int) -> None:
+    """Takes the structures of symbolic sizes (`lazy/symbols`) out of the table that came after it held `known`."""
+    found: set[Structure] = set()
+    for key, structure in list(table.items())[known:]:  # operands come before what is made of them
+        if any(operand in found for operand in structure.operands) or any(
+            symbolic_in((structure.shape, structure.strides, structure.attributes))
+        ):
+            found.add(structure)
+            table.pop(key, None)
 
 
 _on_forgetting: list[Callable[[], object]] = []

@@ -15,6 +15,7 @@ from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structures.promotion import broadcast_shape
 from tessera.lazy.structures.structure import Shape
+from tessera.lazy.symbols.integers import is_symbolic
 from tessera.ops.algebra import call
 
 
@@ -28,12 +29,13 @@ def existing(node: Node) -> Leaf | None:
 T = TypeVar("T")
 
 
-def integer(value: object, what: str) -> int:
+def integer(value: Any, what: str) -> int:
     """The value as an int. Raises ArgumentError (E_ARGUMENT) for what is none, such as 1.0."""
     try:
-        return operator.index(value)  # type: ignore[arg-type]
+        found: int = value if is_symbolic(value) else operator.index(value)
     except TypeError as error:
         raise ArgumentError(f"{value!r} as {what}, which is an integer") from error
+    return found
 
 
 def number(value: Any, what: str) -> float:
@@ -186,19 +188,36 @@ def completed(entries: tuple[Any, ...], rank: int) -> list[Any]:
     return [*entries[:place], *[slice(None)] * (rank - given), *entries[place + 1 :]]
 
 
+def _indices(entry: slice, extent: int) -> tuple[int, int, int]:
+    """As `entry.indices(extent)`, of which sizes may be symbolic (`lazy/symbols`)."""
+    if not any(map(is_symbolic, (entry.start, entry.stop, entry.step, extent))):
+        return entry.indices(extent)
+    step = 1 if entry.step is None else integer(entry.step, "a step")
+    least, most = (0, extent) if step > 0 else (-1, extent - 1)
+
+    def place(given: Any, otherwise: int) -> int:
+        if given is None:
+            return otherwise
+        found = integer(given, "a bound of a slice")
+        return max(found + extent, least) if found < 0 else min(found, most)
+
+    first, last = (least, most) if step > 0 else (most, least)
+    return place(entry.start, first), place(entry.stop, last), step
+
+
 def _range(entry: Any, extent: int) -> tuple[int, int, int]:
     if isinstance(entry, slice):
         if entry.step == 0:
             raise ArgumentError("a slice of step 0", hints=["steps are positive, or negative: backwards"])
-        start, stop, step = entry.indices(extent)
-        size = len(range(start, stop, step))
+        start, stop, step = _indices(entry, extent)
+        size = max(0, -((start - stop) // step))
         return start if size else 0, size, step
     if isinstance(entry, bool) or not isinstance(entry, Integral):
         raise ArgumentError(
             f"an index of type {type(entry).__name__}",
             hints=["indices are integers, slices, None, ... and tensors of integers or bools"],
         )
-    place = int(entry)
+    place = integer(entry, "an index")
     if not -extent <= place < extent:
         raise ArgumentError(f"index {place} in a dimension of {extent}")
     return place % extent, 1, 1

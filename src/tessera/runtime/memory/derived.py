@@ -11,7 +11,8 @@ copy that they read.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final, Protocol, TypeAlias
+from dataclasses import fields, is_dataclass
+from typing import Any, Final, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import torch
@@ -21,6 +22,7 @@ from tessera.lazy.leaves.constants import ConstantCopy, ConstantLeaf
 from tessera.lazy.leaves.export import memory_of
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.structures import interning
+from tessera.lazy.symbols.integers import symbolic_in
 from tessera.runtime.memory import buffers
 from tessera.runtime.memory.buffers import Buffer
 from tessera.system import forks
@@ -57,6 +59,13 @@ class Derivation:
         self.form, self.dtype, self.shape, self.strides = form, dtype, shape, strides
         self.offset_bytes = offset_bytes
         self.whole: Derivation = self if not offset_bytes else derivation(form, dtype, shape, strides)
+
+    @property
+    def depends_on_sizes(self) -> bool:
+        """Whether the view, or what is made of it, is one of symbolic sizes (`lazy/symbols`)."""
+        form: Any = self.form
+        made = [getattr(form, field.name) for field in fields(form)] if is_dataclass(form) else []
+        return any(symbolic_in([self.shape, self.strides, self.offset_bytes, made]))
 
     @property
     def nbytes(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from tessera.errors import ArgumentError, ScheduleError
+from tessera.lazy.symbols.integers import is_symbolic, plain
 from tessera.system import notebooks
 
 KnobValue: TypeAlias = bool | int | str | tuple[int, ...]
@@ -30,6 +31,18 @@ class Schedule(Mapping[str, KnobValue]):
     def __init__(self, values: Mapping[str, KnobValue] | None = None, /, **knobs: KnobValue) -> None:
         self._values = {**(values or {}), **knobs}
         self._hash = hash(frozenset(self._values.items()))
+
+    def settled(self) -> Schedule:
+        """The schedule where its values may depend on sizes (`lazy/symbols`), which then have to be these."""
+        values = self._values.values()
+        if not any(is_symbolic(each) for value in values for each in (value if type(value) is tuple else (value,))):
+            return self
+        return Schedule(
+            {
+                knob: tuple([plain(each) for each in value]) if isinstance(value, tuple) else plain(value)
+                for knob, value in self._values.items()
+            }
+        )
 
     @classmethod
     def given(cls, knobs: Mapping[str, object]) -> Schedule:

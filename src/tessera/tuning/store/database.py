@@ -121,6 +121,12 @@ class TuningDatabase:
         with self._lock:
             return self._near(identity, self._families(identity), within, count)
 
+    def has_family(self, identity: Identity) -> bool:
+        """Whether there may be a winner of this identity but for its shape."""
+        with self._lock:
+            name = identity.family()
+            return bool(self._families(identity)) or any(known.family() == name for known, _ in self._memory)
+
     def _remembered(self, identity: Identity, origin: Origin) -> Found | None:
         """What could not be written."""
         entry = self._memory.get((identity, origin)) if self._memory else None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 Size: TypeAlias = "int | torch.SymInt"
 
@@ -26,8 +29,9 @@ def example(size: Size) -> int:
 class Extents:
     """The sizes of one call, as its inputs say them."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[Any, int] = {}
+    def __init__(self, known: Mapping[Any, int] | None = None) -> None:
+        """`known`: sizes by their expressions."""
+        self._numbers: dict[Any, int] = dict(known or {})
 
     def bind(self, meta: object, value: object) -> None:
         """Learns from one input: what the graph says of it, and what it is."""
@@ -47,9 +51,13 @@ class Extents:
             return size
         expression = size.node.expr
         known = self._numbers.get(expression)
-        if known is not None:
-            return known
-        value = expression.xreplace(self._numbers)
-        if not value.is_Integer:
-            raise UnknownSize(f"no input of the partition tells the size {size}")
-        return int(value)
+        if known is None:
+            try:
+                known = sympy_interp(PythonReferenceAnalysis, self._numbers, expression)
+            except KeyError:  # of a symbol that no input has by itself
+                value = expression.xreplace(self._numbers)
+                if not value.is_Integer:
+                    raise UnknownSize(f"no input of the partition tells the size {size}") from None
+                known = int(value)
+            self._numbers[expression] = known
+        return known

@@ -40,13 +40,13 @@ class PartitionWork:
     """Nodes that put a part into what is written to the memory it comes from."""
 
 
-class BoundPartition:
-    """What a partition does for one layout of its inputs. Thread-safe."""
+class WrittenPartition:
+    """A partition as lazy tensors over placeholders of its inputs' leaves: the structure that is planned, which of the
+    inputs' leaves each of its own is, and how outputs become torch tensors.
+    """
 
-    def __init__(self, work: PartitionWork, leaves: Sequence[Any], extents: Extents, options: CompileOptions) -> None:
+    def __init__(self, work: PartitionWork, leaves: Sequence[Any], extents: Extents) -> None:
         """`leaves` are those of the inputs, and the numbers among them. Raises Unsupported and UnknownSize."""
-        self._options = options
-        self._own_policy = options.own_policy
         made, places = _written(work, leaves, extents)
         pending: list[Node] = []
         outputs: list[Computed | Given] = []
@@ -61,40 +61,65 @@ class BoundPartition:
             outputs.append(Computed(len(pending), order, layout if output in work.exact else None, target))
             pending.append(tensor if order is None else views.transpose(tensor, order))
         self.outputs = Outputs(outputs)
-        self._structure: Structure | None = None
+        self.structure: Structure | None = None
+        self.leaves: list[tuple[int, Leaf | None]] = []
+        """The leaves of the plan: the place of the input that each is of, or a leaf of the partition's own."""
+        self.parts: list[tuple[Structure, list[int]]] = []
+        """The structure of each computed output, and the numbers of its leaves."""
         if pending:
-            self._plan_for(pending, places)
-            self._targets = self._found_targets(leaves)
-            self._tune()
-        self._writing: tuple[Plan, Plan] | None = None
+            self._join(pending, places)
 
-    def _plan_for(self, pending: Sequence[Node], places: Mapping[Leaf, int]) -> None:
-        structure, below = pending[0].state if len(pending) == 1 else joined(pending)
+    def _join(self, pending: Sequence[Node], places: Mapping[Leaf, int]) -> None:
+        self.structure, below = pending[0].state if len(pending) == 1 else joined(pending)
         numbers = {leaf: number for number, leaf in enumerate(below)}
-        self._structure = structure
-        self._leaves: list[tuple[int, Leaf | None]] = [
-            (places[leaf], None) if leaf in places else (0, leaf) for leaf in below
-        ]
-        self._parts = [(node.structure, [numbers[leaf] for leaf in node.leaves]) for node in pending]
+        self.leaves = [(places[leaf], None) if leaf in places else (0, leaf) for leaf in below]
+        self.parts = [(node.structure, [numbers[leaf] for leaf in node.leaves]) for node in pending]
 
-    def _found_targets(self, leaves: Sequence[Any]) -> dict[int, tuple[int, Structure]]:
-        """The leaf of the plan whose memory a result is written to, and how that lies, by the result's number. Leaves
-        that nothing reads come after the others.
+    def targets(self, inputs: Sequence[Structure | None]) -> dict[int, tuple[int, Structure]]:
+        """The leaf of the plan whose memory a result is written to, and how that lies, by the result's number, of the
+        structures of the inputs. Leaves that nothing reads come after the others.
         """
-        numbers = {place: number for number, (place, own) in enumerate(self._leaves) if own is None}
+        numbers = {place: number for number, (place, own) in enumerate(self.leaves) if own is None}
         found: dict[int, tuple[int, Structure]] = {}
         for output in self.outputs.outputs:
             if not isinstance(output, Computed) or output.target is None:
                 continue
             if output.target not in numbers:
-                numbers[output.target] = len(self._leaves)
-                self._leaves.append((output.target, None))
-            structure = leaves[output.target].structure
+                numbers[output.target] = len(self.leaves)
+                self.leaves.append((output.target, None))
+            structure = inputs[output.target]
+            assert structure is not None, "a result is written to a number"
             found[output.number] = (
                 numbers[output.target],
                 structure if output.order is None else turned_structure(structure, output.order),
             )
         return found
+
+
+class BoundPartition:
+    """What a partition does for one layout of its inputs. Thread-safe."""
+
+    def __init__(self, work: PartitionWork, leaves: Sequence[Any], extents: Extents, options: CompileOptions) -> None:
+        """`leaves` are those of the inputs, and the numbers among them. Raises Unsupported and UnknownSize."""
+        self._options = options
+        self._own_policy = options.own_policy
+        written = WrittenPartition(work, leaves, extents)
+        self.outputs, self._structure, self._parts = written.outputs, written.structure, written.parts
+        self._targets: Mapping[int, tuple[int, Structure]] = {}
+        if self._structure is not None:
+            structures = [leaf.structure if isinstance(leaf, Leaf) else None for leaf in leaves]
+            self._targets = written.targets(structures)
+        self._leaves = written.leaves
+        if self._structure is not None:
+            self._tune()
+        self._writing: tuple[Plan, Plan] | None = None
+        self.is_new = True
+        """Whether it has not run yet; who looks at it sets it."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it does what it would if it were made now: always, since it asks for its plan at every call."""
+        return True
 
     def __call__(self, values: Sequence[Any], leaves: Sequence[Any]) -> list[torch.Tensor]:
         """The outputs, of the inputs' values and their leaves."""

@@ -17,13 +17,24 @@ from tessera.integrations.torch.options import CompileOptions
 from tessera.integrations.torch.partitions import background
 from tessera.integrations.torch.partitions.binding import BoundPartition, PartitionWork
 from tessera.integrations.torch.partitions.leaves import FrozenInput
+from tessera.integrations.torch.partitions.rebinding import PartitionRecording, ReboundPartition, recorded
+from tessera.lazy import policy
 from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.leaves.sources import from_torch
 
 MOST_LAYOUTS = 1 << 10
 """Layouts of inputs that a partition remembers at one time."""
 
+MOST_RECORDINGS = 16
+"""Recordings that a partition tries before it binds anew."""
+
+MOST_ATTEMPTS = 32
+"""Recordings that a partition makes in all: where sizes decide much, they hold for few others."""
+
 Values: TypeAlias = Sequence[Any]
+
+AnyBound: TypeAlias = BoundPartition | ReboundPartition
+"""What computes a partition for one layout of its inputs."""
 
 
 class BackendWarning(UserWarning):
@@ -58,7 +69,9 @@ class Partition:
         ]
         self._reads_tensors = None not in self._readers
         self.frozen = tuple(node in frozen for node in self.inputs)
-        self._bound: dict[Any, BoundPartition | None] = {}
+        self._bound: dict[Any, AnyBound | None] = {}
+        self._recordings: tuple[PartitionRecording, ...] = ()
+        self._attempts = 0
         self._failure: TesseraError | None = None
 
     def __call__(self, *values: Any) -> Sequence[Any]:
@@ -72,14 +85,21 @@ class Partition:
 
     def bound(self, values: Values) -> BoundPartition | None:
         """What computes the outputs for inputs that lie as these; None where torch has to."""
-        return self._found(values)[2]
+        key, leaves, found = self._found(values)
+        if isinstance(found, ReboundPartition):
+            found = self._bind(key, values, leaves)
+        return found if isinstance(found, BoundPartition) else None
 
     def run(self, values: Values) -> Sequence[Any]:
         """As a call, of values in a sequence. On the path of every call of a compiled model."""
         key, leaves, bound = self._found(values)
         if bound is not None:
             try:
-                return bound(values, leaves)
+                results = bound(values, leaves)
+                if bound.is_new:
+                    bound.is_new = False
+                    self._record(leaves)
+                return results
             except (CompileError, IRError, UnsupportedTargetError) as error:
                 self._tell(error)
                 self._bound[key] = None
@@ -93,7 +113,7 @@ class Partition:
                 results[place] = values[target].copy_(results[place])
         return results
 
-    def _found(self, values: Values) -> tuple[Any, list[Any], BoundPartition | None]:
+    def _found(self, values: Values) -> tuple[Any, list[Any], AnyBound | None]:
         leaves: list[Any]
         if self._reads_tensors:
             leaves = [read(value) for read, value in zip(self._readers, values)]  # type: ignore[misc]  # noqa: B905
@@ -104,11 +124,48 @@ class Partition:
                 [leaf if read is None else leaf.structure for read, leaf in zip(self._readers, leaves, strict=True)]
             )
         try:
-            return key, leaves, self._bound[key]
+            bound = self._bound[key]
         except KeyError:
-            return key, leaves, self._bind(key, values, leaves)
+            return key, leaves, self._rebind(key, leaves) or self._bind(key, values, leaves)
+        if bound is None or bound.is_current:
+            return key, leaves, bound
+        return key, leaves, self._bind(key, values, leaves)
 
-    def _bind(self, key: Any, values: Values, leaves: Sequence[Any]) -> BoundPartition | None:
+    def _rebind(self, key: Any, leaves: Sequence[Any]) -> ReboundPartition | None:
+        """What computes this layout of inputs, as was recorded for others; None where it was not."""
+        recordings = self._recordings
+        if not recordings or not policy.is_current(None):
+            return None
+        compiles = self._options.cold != "eager"
+        for recording in recordings:
+            try:
+                found = recording.bind(leaves, compiles) if recording.is_current else None
+            except (CompileError, IRError, UnsupportedTargetError):
+                return None  # binding as usual says what is wrong
+            if found is not None:
+                if recording is not recordings[0]:
+                    self._recordings = (recording, *[each for each in recordings if each is not recording])
+                if len(self._bound) >= MOST_LAYOUTS:
+                    self._bound.clear()
+                self._bound[key] = found
+                return found
+        return None
+
+    def _record(self, leaves: Sequence[Any]) -> None:
+        """Notes what this layout of inputs, which has just been bound, has in common with others: once there are such,
+        and as long as that succeeds.
+        """
+        if len(self._bound) < 2 or self._attempts >= MOST_ATTEMPTS or self._options.tune != "cached":
+            return
+        if self._options.own_policy or not policy.is_current(None):
+            return
+        self._attempts += 1
+        found = recorded(self._work, leaves, self._options)
+        if found is not None:
+            current = [each for each in self._recordings if each.is_current]
+            self._recordings = (found, *current[: MOST_RECORDINGS - 1])
+
+    def _bind(self, key: Any, values: Values, leaves: Sequence[Any]) -> AnyBound | None:
         """What computes this layout of inputs; None where a row does not take these extents, and torch computes
         them.
         """
@@ -139,6 +196,8 @@ class Partition:
         try:
             bound = BoundPartition(self._work, leaves, extents, self._options)
             bound.prepare()
+            bound.is_new = False
+            self._record(leaves)
         except (Unsupported, UnknownSize):
             return
         except TesseraError as error:

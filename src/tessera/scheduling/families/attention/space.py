@@ -65,10 +65,12 @@ class AttentionProblem:
         return self.pairs and self.target.has_amx_bf16
 
     @property
-    def visible(self) -> float:
+    def visible(self) -> int:
         """Pairs of a query and a key that are multiplied, in all heads; about half of them with `causal`."""
-        seen = self.queries * self.keys * math.prod(self.batch)
-        return seen * (1 - min(self.queries, self.keys) / (2 * max(self.keys, 1))) if self.causal else seen
+        heads = math.prod(self.batch)
+        if not self.causal:
+            return heads * self.queries * self.keys
+        return heads * self.queries * (2 * self.keys - min(self.queries, self.keys)) // 2
 
 
 def attention_problem(
