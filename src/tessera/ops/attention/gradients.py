@@ -113,14 +113,24 @@ def _by_blocks(
     seen = (q, k, v) if len(v.shape) == len(out.shape) else (whole_q, whole_k, whole_v)
     logarithms = full(call("attention_logarithms", *seen, scale, *masks, causal=causal), batch)
     mean = row_sums(widened(whole_g, wide) * widened(whole_out, wide))
-    operands = whole_q, whole_k, whole_v, whole_g, logarithms, mean, scale, *masks
-    d_q, d_k, d_v = (call(f"attention_d{of}", *operands, causal=causal) for of in "qkv")
-    d_scale = None if scale.structure.weak else sum_to(d_q * widened(whole_q, wide), ())
-    pairs = (d_q * scale, q), (d_k * scale, k), (d_v, v)
-    found = [as_stored(sum_to(cotangent, operand.shape), operand) for cotangent, operand in pairs]
+    d_q, d_k, d_v, d_scale = cotangents(
+        whole_g, (whole_q, whole_k, whole_v), logarithms, mean, scale, masks, causal=causal
+    )
+    found = [sum_to(cotangent, operand.shape) for cotangent, operand in ((d_q, q), (d_k, k), (d_v, v))]
     if not masks:
         return found[0], found[1], found[2], d_scale
     (mask,), d_mask = masks, None
     if mask.dtype is not bool_:
         d_mask = Scores.of(whole_q, whole_k, scale, masks, causal).cotangent_of_mask(whole_g, whole_v, logarithms, mean)
     return found[0], found[1], found[2], d_scale, d_mask
+
+
+def cotangents(
+    g: N, operands: tuple[N, N, N], logarithms: N, mean: N, scale: N, masks: Sequence[N], *, causal: bool
+) -> tuple[N, N, N, N | None]:
+    """The cotangents of queries, keys, values and the scale, of what kernels sum up (`trained.py`)."""
+    all_operands = *operands, g, logarithms, mean, scale, *masks
+    d_q, d_k, d_v = (call(f"attention_d{of}", *all_operands, causal=causal) for of in "qkv")
+    d_scale = None if scale.structure.weak else sum_to(d_q * widened(operands[0], d_q.dtype), ())
+    found = (as_stored(each, x) for each, x in zip((d_q * scale, d_k * scale, d_v), operands, strict=True))
+    return *found, d_scale  # type: ignore[return-value]
