@@ -17,8 +17,16 @@ from tessera.ops.applications import images, maps, products
 from tessera.ops.applications.rule import Rule
 
 FamilyName: TypeAlias = Literal[
-    "elementwise", "contraction", "reduction", "row", "layout", "attention", "attention_gradient", "convolution",
-    "library", "window"
+    "elementwise",
+    "contraction",
+    "reduction",
+    "row",
+    "layout",
+    "attention",
+    "attention_gradient",
+    "convolution",
+    "library",
+    "window",
 ]
 
 Size: TypeAlias = tuple[int, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from tessera.dtypes import accumulator, bool_, fp32, fp64, int32, int64
+from tessera.dtypes import accumulator, bool_, fp32, int32, int64
 from tessera.ops.applications.rule import AbstractValue, Application, WantedOperand, floating, like
 
 

@@ -133,4 +133,4 @@ def cotangents(
     d_q, d_k, d_v = (call(f"attention_d{of}", *all_operands, causal=causal) for of in "qkv")
     d_scale = None if scale.structure.weak else sum_to(d_q * widened(operands[0], d_q.dtype), ())
     found = (as_stored(each, x) for each, x in zip((d_q * scale, d_k * scale, d_v), operands, strict=True))
-    return *found, d_scale  # type: ignore[return-value]
+    return *found, d_scale

@@ -24,7 +24,6 @@ from tessera.dtypes import DType, accumulator
 from tessera.ir.anchors import rules as anchor_rules
 from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, sum_to
-from tessera.ops.applications import products
 from tessera.ops.attention import records
 from tessera.ops.attention.whole import Scores, full, row_sums
 from tessera.ops.contraction.records import transpose_last
@@ -96,8 +95,8 @@ def _logarithms(
     causal: bool,
 ) -> torch.Tensor:
     scores = _scores(q, k, scale, masks, causal)
-    shape = torch.broadcast_shapes(scores.shape[:-2], v.shape[:-3] + (1,) * (v.dim() > 2))
-    return torch.logsumexp(scores, -1, keepdim=True).expand(*shape, scores.shape[-2], 1)
+    found = torch.logsumexp(scores, -1, keepdim=True)
+    return found + torch.zeros((*v.shape[:-3], *(1,) * min(v.dim(), 3)))  # over the values' batches
 
 
 def _cotangent(of: str) -> Callable[..., torch.Tensor]:
@@ -116,7 +115,8 @@ def _cotangent(of: str) -> Callable[..., torch.Tensor]:
         group = q.shape[-3] // max(k.shape[-3], 1)
 
         def shared(x: torch.Tensor) -> torch.Tensor:
-            return x.unflatten(-3, (k.shape[-3], group)).sum(-3)
+            summed: torch.Tensor = x.reshape(*x.shape[:-3], k.shape[-3], group, *x.shape[-2:]).sum(-3)
+            return summed
 
         if of == "v":
             return shared(weights.mT @ g)
@@ -131,9 +131,9 @@ def _cotangent(of: str) -> Callable[..., torch.Tensor]:
 
 def _logarithms_gradient(g: N, operands: tuple[N, ...], out: N, *, causal: bool) -> tuple[N | None, ...]:
     """The softmax's weights, times the cotangent of their query."""
-    q, k, v, scale, *masks = operands
+    q, k, _, scale, *masks = operands
     scores = Scores.of(full(q, out.shape[:-3]), full(k, out.shape[:-3]), scale, masks, causal)
-    d_q, d_k, *rest = scores.pulled_back(scores.weights(out) * scores.grouped(g))
+    d_q, d_k, rest = scores.pulled_back(scores.weights(out) * scores.grouped(g))
     return sum_to(d_q, q.shape), sum_to(d_k, k.shape), None, *rest
 
 
@@ -146,7 +146,7 @@ def _second_gradient(of: Of) -> Callable[..., tuple[N | None, ...]]:
         weights, own, above = scores.weights(logarithms), scores.grouped(u), scores.grouped(g)
         if of == "v":
             d_scores = call("matmul", above, transpose_last(own)) * weights
-            d_q, d_k, *rest = scores.pulled_back(d_scores)
+            d_q, d_k, rest = scores.pulled_back(d_scores)
             d_v, d_g, d_mean = None, call("matmul", weights, own), None
         else:
             values = scores.grouped(v)
@@ -155,7 +155,7 @@ def _second_gradient(of: Of) -> Callable[..., tuple[N | None, ...]]:
             d_products = call("matmul", pair[0], transpose_last(pair[1])) * weights
             d_scores, direct = d_products * less, weights * less
             more = call("matmul", transpose_last(direct) if of == "q" else direct, own)
-            d_q, d_k, *rest = scores.pulled_back(d_scores, *((None, more) if of == "q" else (more, None)))
+            d_q, d_k, rest = scores.pulled_back(d_scores, *((None, more) if of == "q" else (more, None)))
             d_v = scores.fitted(call("matmul", transpose_last(d_products), above), v)
             d_g = call("matmul", d_products, values)
             d_mean = scores.fitted(row_sums(d_products) * -1.0, mean)
@@ -168,9 +168,7 @@ def _second_gradient(of: Of) -> Callable[..., tuple[N | None, ...]]:
 # -- records ----------------------------------------------------------------------------------------------------------
 
 
-def _body_of_logarithms(
-    e: Emitter[V], q: V, k: V, v: V, scale: V, mask: V | None = None, *, causal: bool
-) -> V:
+def _body_of_logarithms(e: Emitter[V], q: V, k: V, v: V, scale: V, mask: V | None = None, *, causal: bool) -> V:
     return e.attend_logarithms(q, k, v, scale, mask, causal)
 
 

@@ -127,8 +127,10 @@ class Scores:
         lowest, highest = (literal(sign * math.inf, found.dtype) for sign in (-1, 1))
         return call("exp", self.masked - call("where", call("eq", found, lowest), highest, found))
 
-    def pulled_back(self, d_scores: N, more_q: N | None = None, more_k: N | None = None) -> list[N | None]:
-        """The cotangents of Q, K, the scale and maybe a mask, by that of the scores; `more_q` and `more_k` are added."""
+    def pulled_back(self, d_scores: N, more_q: N | None = None, more_k: N | None = None) -> tuple[N, N, list[N | None]]:
+        """The cotangents of Q, of K, and of the scale and maybe a mask, by that of scores; `more_q` and `more_k` are
+        added.
+        """
         q, k, scale, *masks = self.operands
         d_q = call("matmul", d_scores, self.keys) * scale
         d_k = call("matmul", transpose_last(d_scores), self.queries) * scale
@@ -136,12 +138,10 @@ class Scores:
         d_scale = None if scale.structure.weak else sum_to(d_scores * self.products, ())
         grid = (*q.shape[:-1], k.shape[-2])
         d_masks = [
-            None
-            if mask.dtype is bool_
-            else as_stored(sum_to(call("reshape", d_scores, shape=grid), mask.shape), mask)
+            None if mask.dtype is bool_ else as_stored(sum_to(call("reshape", d_scores, shape=grid), mask.shape), mask)
             for mask in masks
         ]
-        return [self.fitted(d_q, q), self.fitted(d_k, k), d_scale, *d_masks]
+        return self.fitted(d_q, q), self.fitted(d_k, k), [d_scale, *d_masks]
 
     def cotangent_of_mask(self, g: N, v: N, logarithms: N, mean: N) -> N:
         """The cotangent of a mask that is added, by that of the means of values `v`."""

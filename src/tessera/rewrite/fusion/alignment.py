@@ -80,9 +80,7 @@ def _places(anchor: Anchor, operation: GraphOperation, rank: int) -> dict[tuple[
     the last one of what is summed up there, and what is `beyond`.
     """
     family = family_of(operation.operator)
-    places: dict[tuple[str, ...], int | None] = {
-        (axis,): rank + place for place, (_, axis) in enumerate(family.beyond)
-    }
+    places: dict[tuple[str, ...], int | None] = {(axis,): rank + place for place, (_, axis) in enumerate(family.beyond)}
     if not family.group.joins:
         return places
     first, summed = anchor.operands[0], anchor.operands[2]

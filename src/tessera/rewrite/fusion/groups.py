@@ -19,7 +19,13 @@ from tessera.ops.counting import DEAR
 from tessera.ops.families import MAP, REDUCTION, GroupKind, OperatorFamily
 from tessera.ops.record import OPERATORS, family_of
 from tessera.rewrite.engine import dims_of
-from tessera.rewrite.fusion.alignment import Alignment, joined_mapping, operand_alignment, reduced_mapping, reduced_range
+from tessera.rewrite.fusion.alignment import (
+    Alignment,
+    joined_mapping,
+    operand_alignment,
+    reduced_mapping,
+    reduced_range,
+)
 from tessera.rewrite.fusion.depth import DEPTH, instructions_of
 from tessera.rewrite.fusion.siblings import TOGETHER, are_joined
 
@@ -351,8 +357,7 @@ class Grouping:
 
 
 def _are_of_one(operation: GraphOperation, others: Sequence[GraphOperation]) -> bool:
-    """Whether an operation is beside others of a kernel: of the same operands and attributes, each another operator.
-    """
+    """Whether an operation is beside others of a kernel: of the same operands and attributes, each another operator."""
     own = {name: operation.attribute(name) for name in OPERATORS[operation.operator].attributes}
     return all(
         tuple(operation.inputs) == tuple(other.inputs)

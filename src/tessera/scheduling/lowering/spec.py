@@ -292,13 +292,7 @@ class WindowSpec:
 
 
 Spec: TypeAlias = (
-    ContractionSpec
-    | MapReduceSpec
-    | AttentionSpec
-    | AttentionGradientSpec
-    | ConvolutionSpec
-    | WindowSpec
-    | PackingSpec
+    ContractionSpec | MapReduceSpec | AttentionSpec | AttentionGradientSpec | ConvolutionSpec | WindowSpec | PackingSpec
 )
 """What a lowering is given, of any family."""
 

@@ -14,11 +14,9 @@ Transformer Inference", 2022, on what bounds it; Shazeer, "Fast Transformer Deco
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import arith
-from xdsl.dialects import math as math_dialect
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import bool_

@@ -344,7 +344,11 @@ def _few_queries(problem: AttentionProblem) -> Schedule:
 def _parts(problem: AttentionProblem, blocks: int) -> int:
     """One part of the keys for each worker, where nothing else gives them even shares."""
     even = min(_shares(problem, blocks).values()) <= EVEN / problem.workers
-    if even or problem.is_trained or 2 * problem.visible * (problem.head + problem.value_head) < sharing_flops(problem.target, LEAST_FLOPS):
+    if (
+        even
+        or problem.is_trained
+        or 2 * problem.visible * (problem.head + problem.value_head) < sharing_flops(problem.target, LEAST_FLOPS)
+    ):
         return 1
     parts = 1
     while parts < min(problem.workers, 64) and 2 * parts * LEAST_PART <= problem.keys:

@@ -112,9 +112,7 @@ class _Recorder(Recorder):
     def __init__(self, batch: Sequence[str]) -> None:
         super().__init__(None)
         self.batch = batch
-        self.operands: (
-            tuple[Value, Value, Value, Value, Value, Value, Value, Value | None, bool] | None
-        ) = None
+        self.operands: tuple[Value, Value, Value, Value, Value, Value, Value, Value | None, bool] | None = None
 
     def sums(self, of: Of, like: Value) -> Value:
         """The tile of sums for queries, keys or values."""

@@ -15,7 +15,7 @@ stay in scratch memory, those for queries in the result's. Workers share heads o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from xdsl.dialects import arith
@@ -29,7 +29,7 @@ from tessera.scheduling.families.attention_gradient.space import apart_axes
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
-from tessera.scheduling.lowering.loop_nest import LoopNest
+from tessera.scheduling.lowering.loop_nest import AxisTile, LoopNest
 from tessera.scheduling.lowering.microkernel.panels import PanelReader, packed_panels, packed_rows
 from tessera.scheduling.lowering.microkernel.protocol import Sums, added
 from tessera.scheduling.lowering.microkernel.summation import summed
@@ -114,7 +114,9 @@ class GradientNest(LoopNest):
         nothing = builder.splat(0.0, self.dtype, (1, self.nr))
         with self._heads(), builder.loop(zero, self.extents["q"], 1) as row:
             for tile in self.tiles((zero, self.extents["d"]), (self.nr, self.nr)):
-                place = self.place(output.argument, "qd", {"q": row.index, "d": tile.start}, {"q": True, "d": tile.inside})
+                place = self.place(
+                    output.argument, "qd", {"q": row.index, "d": tile.start}, {"q": True, "d": tile.inside}
+                )
                 place.store(builder, nothing)
 
     def _block_of_keys(self, width: SSAValue) -> None:
@@ -124,9 +126,11 @@ class GradientNest(LoopNest):
         self.keys = self._rows(spec.k, "k", "d", width, self.bn)
         for axis, memory in self.sums.items():
             nothing = builder.splat(0.0, self.dtype, (1, self.nr))
-            with builder.loop(builder.index(0), builder.index(self.bn), 1) as row:
-                with builder.loop(builder.index(0), self.extents[axis], self.nr) as column:
-                    builder.store(nothing, memory, [row.index, column.index], [0, 1], [True, True])
+            with (
+                builder.loop(builder.index(0), builder.index(self.bn), 1) as row,
+                builder.loop(builder.index(0), self.extents[axis], self.nr) as column,
+            ):
+                builder.store(nothing, memory, [row.index, column.index], [0, 1], [True, True])
         with self._heads():
             for query, count in self.blocks((self._first_query(), self.extents["q"]), self.bm):
                 self.at["q"] = query
@@ -147,9 +151,7 @@ class GradientNest(LoopNest):
     def _panels(self, value: Value, axis: str) -> PanelReader:
         """Rows of keys or values, transposed, in panels of NR keys."""
         builder, most = self.builder, (-(-self.sizes[axis] // SQUARE) * SQUARE, self.bn)
-        with packed_panels(
-            builder, (self.extents[axis], self.width), most, self.nr, self.dtype, "L2", 1
-        ) as stage:
+        with packed_panels(builder, (self.extents[axis], self.width), most, self.nr, self.dtype, "L2", 1) as stage:
             at = {axis: stage.row, "k": builder.add(self.at["k"], stage.column)}
             stage.tile = self.write(value, {axis: SQUARE, "k": self.nr}, at)
         return PanelReader(builder, stage.buffer)
@@ -267,19 +269,20 @@ class GradientNest(LoopNest):
         builder, zero = self.builder, self.builder.index(0)
         for column in self.tiles((zero, self.extents["d"]), (self.nr, self.nr)):
             with builder.loop(zero, queries[1], self.mr) as row:
-                found = self._summed(
-                    (zero, self.width),
-                    lambda key, row=row: builder.load(
-                        self.d_scores, [row.index, key], [0, 1], (self.mr, 1), [True, True]
-                    ),
-                    lambda key, column=column: builder.load(
-                        self.keys, [key, column.start], [0, 1], (1, self.nr), [True, True]
-                    ),
-                    self.kernel.zeros()[0],
-                )
-                at = {"q": builder.add(self.at["q"], row.index), "d": column.start}
-                place = self.place(output.argument, "qd", at, {"q": False, "d": column.inside})
-                place.store(builder, added(builder, place.load(builder, (self.mr, self.nr)), found))
+                self._sum_for_rows(output, row.index, column)
+
+    def _sum_for_rows(self, output: Output, row: SSAValue, column: AxisTile) -> None:
+        """A register tile of that."""
+        builder = self.builder
+        found = self._summed(
+            (builder.index(0), self.width),
+            lambda key: builder.load(self.d_scores, [row, key], [0, 1], (self.mr, 1), [True, True]),
+            lambda key: builder.load(self.keys, [key, column.start], [0, 1], (1, self.nr), [True, True]),
+            self.kernel.zeros()[0],
+        )
+        at = {"q": builder.add(self.at["q"], row), "d": column.start}
+        place = self.place(output.argument, "qd", at, {"q": False, "d": column.inside})
+        place.store(builder, added(builder, place.load(builder, (self.mr, self.nr)), found))
 
     def _summed(
         self,

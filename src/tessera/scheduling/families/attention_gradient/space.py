@@ -149,7 +149,9 @@ RULES: tuple[Rule[GradientProblem], ...] = batched(
     Rule("vector-registers", "a register tile, a row and an element must not spill", _registers),
     Rule("whole-vectors", "columns of a register tile fill vectors", _lanes),
     Rule("whole-tiles", "register tiles divide blocks of queries and of keys", _whole),
-    Rule("scratch-in-cache", "what is packed and summed stays in the second cache, if there are smaller blocks", _cache),
+    Rule(
+        "scratch-in-cache", "what is packed and summed stays in the second cache, if there are smaller blocks", _cache
+    ),
     Rule("tile-within-problem", "a block is at most twice as large as the problem, or as small as blocks get", _useful),
     Rule("batch-to-cut", "only a batch dimension that is there is cut", _something_to_cut),
 )
