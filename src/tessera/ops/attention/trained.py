@@ -111,6 +111,7 @@ def _cotangent(of: str) -> Callable[..., torch.Tensor]:
         *masks: torch.Tensor,
         causal: bool,
     ) -> torch.Tensor:
+        q, k, v, g = (x.to(logarithms.dtype) for x in (q, k, v, g))
         weights = torch.exp(_scores(q, k, scale, masks, causal) - torch.where(logarithms.isinf(), math.inf, logarithms))
         group = q.shape[-3] // max(k.shape[-3], 1)
 
