@@ -75,7 +75,7 @@ def check(
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_are_those_of_the_reference(causal: bool) -> None:
-    for queries, keys in ((65, 65), (3, 150), (150, 3), (1, 131), (127, 1), (0, 5), (5, 0)):
+    for queries, keys in ((65, 65), (3, 150), (127, 1), (0, 5), (5, 0)):
         check(normal(2, 4, queries, 24), normal(2, 4, keys, 24), normal(2, 4, keys, 24), causal=causal)
 
 

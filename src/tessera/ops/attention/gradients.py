@@ -13,7 +13,7 @@ from tessera.ops.algebra import call, sum_to
 from tessera.ops.attention import scoring
 from tessera.ops.attention.scoring import Scoring
 from tessera.ops.attention.whole import (
-    Scores,
+    ScoreMatrix,
     as_stored,
     fitted,
     full,
@@ -121,7 +121,9 @@ def _by_blocks(
         return found[0], found[1], found[2], d_scale
     (mask,), d_mask = masks, None
     if mask.dtype is not bool_:
-        d_mask = Scores.of(whole_q, whole_k, scale, masks, causal).cotangent_of_mask(whole_g, whole_v, logarithms, mean)
+        d_mask = ScoreMatrix.of(whole_q, whole_k, scale, masks, causal).cotangent_of_mask(
+            whole_g, whole_v, logarithms, mean
+        )
     return found[0], found[1], found[2], d_scale, d_mask
 
 

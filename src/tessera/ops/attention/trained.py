@@ -25,7 +25,7 @@ from tessera.ir.anchors import rules as anchor_rules
 from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.attention import records
-from tessera.ops.attention.whole import Scores, full, row_sums
+from tessera.ops.attention.whole import ScoreMatrix, full, row_sums
 from tessera.ops.contraction.records import transpose_last
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import Named, Operator, Typed, dtype_error, register, shape_error
@@ -133,7 +133,7 @@ def _cotangent(of: str) -> Callable[..., torch.Tensor]:
 def _logarithms_gradient(g: N, operands: tuple[N, ...], out: N, *, causal: bool) -> tuple[N | None, ...]:
     """The softmax's weights, times the cotangent of their query."""
     q, k, _, scale, *masks = operands
-    scores = Scores.of(full(q, out.shape[:-3]), full(k, out.shape[:-3]), scale, masks, causal)
+    scores = ScoreMatrix.of(full(q, out.shape[:-3]), full(k, out.shape[:-3]), scale, masks, causal)
     d_q, d_k, rest = scores.pulled_back(scores.weights(out) * scores.grouped(g))
     return sum_to(d_q, q.shape), sum_to(d_k, k.shape), None, *rest
 
@@ -143,7 +143,7 @@ def _second_gradient(of: Of) -> Callable[..., tuple[N | None, ...]]:
 
     def gradient(u: N, operands: tuple[N, ...], out: N, *, causal: bool) -> tuple[N | None, ...]:
         q, k, v, g, logarithms, mean, scale, *masks = operands
-        scores = Scores.of(q, k, scale, masks, causal)
+        scores = ScoreMatrix.of(q, k, scale, masks, causal)
         weights, own, above = scores.weights(logarithms), scores.grouped(u), scores.grouped(g)
         if of == "v":
             d_scores = call("matmul", above, transpose_last(own)) * weights

@@ -89,7 +89,7 @@ def row_sums(x: N) -> N:
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScoreMatrix:
     """The masked scores of operands of full rank, `[..., shared, heads / shared, queries, keys]`, and what they are
     made of.
     """
@@ -102,7 +102,7 @@ class Scores:
     """Q, K, the scale, and maybe a mask."""
 
     @classmethod
-    def of(cls, q: N, k: N, scale: N, masks: Sequence[N], causal: bool) -> Scores:
+    def of(cls, q: N, k: N, scale: N, masks: Sequence[N], causal: bool) -> ScoreMatrix:
         """The scores of queries and keys."""
         shared, wide = k.shape[-3], accumulator(q.dtype)
         queries, keys = (grouped(widened(x, wide), shared, True) for x in (q, k))
