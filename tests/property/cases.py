@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from tessera import op
 from tessera.doors.tensors.shapes import PAD_MODES
-from tessera.dtypes import COMPLEX, SUPPORTED, DType, bool_, fp32, fp64, int64
+from tessera.dtypes import COMPLEX, SUPPORTED, DType, bool_, int64
 from tessera.errors import DTypeError
 from tessera.lazy.leaves.conversion import as_node
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
-from tessera.ops.attention.saved import BACKWARD, FORWARD
+from tessera.ops.attention.trained import LOGARITHMS
+from tests.property.attention_cases import trained_attention
 from tests.property.library_cases import INDEXED, LIBRARY_CASES, PROBES, Case, by_application, is_applied_to
 from tests.property.operands import EXTENTS, LAYOUTS, Shape, Values, filled, laid_out, shapes
 
@@ -29,11 +30,13 @@ def operand_dtypes(record: Operator) -> list[DType]:
         return [int64]
     accepted = []
     for dtype in sorted(SUPPORTED - COMPLEX, key=lambda dtype: dtype.name):
-        if record.family in ("attention", "convolution", "window"):  # their operands are not alike
+        if record.family in (
+            "attention",
+            "attention_gradient",
+            "convolution",
+            "window",
+        ):  # their operands are not alike
             accepted += [dtype] if dtype.kind == "float" else []
-            continue
-        if record.joint in (FORWARD, BACKWARD):  # of 16 bits they are torch's own, and round where it does
-            accepted += [dtype] if dtype in (fp32, fp64) else []
             continue
         if record.family == "library" and record.name not in LIBRARY_CASES:
             accepted += [dtype] if is_applied_to(record, dtype) else []
@@ -204,6 +207,8 @@ def _contraction(draw: Draw, record: Operator, dtype: DType) -> Case:
 
 def _attention(draw: Draw, record: Operator, dtype: DType) -> Case:
     """Grouped heads, unequal lengths, masks that broadcast, every layout; what is not finite is seen by all."""
+    if record.name == LOGARITHMS:
+        return trained_attention(draw, record, dtype)
     length = st.sampled_from((1, 2, 5, 16, 31, 33, 65, 129))
     queries, keys = draw(length), draw(st.sampled_from((0, 1, 3, 17, 64, 65, 150, 300)))
     head, value_head = (draw(st.sampled_from((1, 3, 16, 24, 33, 64))) for _ in range(2))
@@ -354,6 +359,7 @@ _FAMILIES = {
     "row": _row,
     "contraction": _contraction,
     "attention": _attention,
+    "attention_gradient": trained_attention,
     "convolution": _convolution,
     "window": _window,
     "layout": _layout,

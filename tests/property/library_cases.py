@@ -10,14 +10,13 @@ from typing import Any, TypeAlias
 import torch
 from hypothesis import strategies as st
 
-from tessera.dtypes import DType, accumulator
+from tessera.dtypes import DType
 from tessera.errors import DTypeError
 from tessera.handle import Tensor
 from tessera.lazy.leaves.conversion import as_node
-from tessera.ops import OPERATORS, Operator
+from tessera.ops import Operator
 from tessera.ops.algebra import call
 from tessera.ops.applications.rule import WantedOperand
-from tessera.ops.attention.saved import BACKWARD, FORWARD
 from tessera.ops.record import Shaped
 from tests.property.operands import LAYOUTS, Shape, filled, laid_out, shapes
 
@@ -134,7 +133,7 @@ def _take(draw: Draw, record: Operator, dtype: DType) -> Case:
 
 def _put_sum(draw: Draw, record: Operator, dtype: DType) -> Case:
     shape, axis, extent = draw(shapes(draw(st.integers(1, 3)))), 0, draw(st.integers(1, 9))
-    x = _ordinary(draw, dtype, shape)
+    x = ordinary(draw, dtype, shape)
     index = _places(draw, shape[:1], extent)
     tensor = call("put_sum", as_node(x), as_node(index), axis=axis, extent=extent)
     return Case(tensor, _magnitude(record, (x, index), what="", axis=axis, extent=extent))
@@ -148,7 +147,7 @@ def _put(draw: Draw, record: Operator, dtype: DType) -> Case:
     return Case(call("put", as_node(x), as_node(index), as_node(source), axis=axis))
 
 
-def _ordinary(draw: Draw, dtype: DType, shape: Shape) -> torch.Tensor:
+def ordinary(draw: Draw, dtype: DType, shape: Shape) -> torch.Tensor:
     return laid_out(filled(shape, dtype, "ordinary", draw(st.integers(0, 1 << 16))), draw(st.sampled_from(LAYOUTS)))
 
 
@@ -171,7 +170,7 @@ def _scatter_add(draw: Draw, record: Operator, dtype: DType) -> Case:
     axis = draw(st.integers(0, len(shape) - 1))
     wanted = tuple(draw(st.integers(0, extent)) if shape[axis] else 0 for extent in shape)
     more = tuple(extent + draw(st.integers(0, 2)) for extent in wanted)
-    x, source = _ordinary(draw, dtype, shape), _ordinary(draw, dtype, more)
+    x, source = ordinary(draw, dtype, shape), ordinary(draw, dtype, more)
     index = _places(draw, wanted, shape[axis]).reshape(wanted)
     tensor = call("scatter_add", as_node(x), as_node(index), as_node(source), axis=axis)
     return Case(tensor, _magnitude(record, (x, index, source), axis=axis))
@@ -179,24 +178,6 @@ def _scatter_add(draw: Draw, record: Operator, dtype: DType) -> Case:
 
 def _of_meshes(draw: Draw, record: Operator, dtype: DType) -> Case:
     return Case(call(record.name, as_node(_matrix(draw, dtype))))
-
-
-def _saved_attention(draw: Draw, record: Operator, dtype: DType) -> Case:
-    """Attention that is trained, with and without what is added to scores."""
-    batch, heads, size = draw(st.integers(0, 3)), draw(st.integers(0, 5)), draw(st.integers(1, 40))
-    queries, keys = draw(st.integers(1, 40)), draw(st.integers(1, 40))
-    of_queries, of_keys = (batch, queries, heads, size), (batch, keys, heads, size)
-    attributes = {"causal": draw(st.booleans()), "scale": 0.5}
-    q, k, v = (_ordinary(draw, dtype, shape) for shape in (of_queries, of_keys, of_keys))
-    added = [_ordinary(draw, dtype, (1, heads, queries, keys))] if draw(st.booleans()) else []
-    operands = [q, k, v]
-    if record.name not in FORWARD:
-        wide = [each.double() for each in (q, k, v, *added)]
-        means, logarithms = (OPERATORS[name].reference(*wide, **attributes) for name in FORWARD)
-        sums = accumulator(dtype).torch
-        operands = [_ordinary(draw, dtype, of_queries), q, k, v, means.to(dtype.torch), logarithms.to(sums)]
-    tensor = call(record.name, *map(as_node, (*operands, *added)), **attributes)
-    return Case(tensor, 8.0 * size**2)  # of products of products
 
 
 def by_application(draw: Draw, record: Operator, dtype: DType) -> Case:
@@ -227,7 +208,7 @@ def is_applied_to(record: Operator, dtype: DType) -> bool:
 
 def _operand(draw: Draw, wanted: WantedOperand) -> torch.Tensor:
     if wanted.below is None:
-        return _ordinary(draw, wanted.dtype, wanted.shape)
+        return ordinary(draw, wanted.dtype, wanted.shape)
     chance = torch.Generator().manual_seed(draw(st.integers(0, 1 << 16)))
     return torch.randint(0, wanted.below, wanted.shape, generator=chance).to(wanted.dtype.torch)
 
@@ -254,5 +235,4 @@ LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
     "shard_map": _of_meshes,
     "to_part": _of_meshes,
     "from_parts": _of_meshes,
-    **dict.fromkeys((*FORWARD, *BACKWARD), _saved_attention),
 }

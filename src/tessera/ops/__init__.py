@@ -26,7 +26,7 @@ _RECORDS: Final = (
     "spectral.records",
     "window.records",
     "collective.records",
-    "attention.saved",
+    "attention.trained",
     "attention.scored",
     "indexing.scans",
     "indexing.scattering",

@@ -151,3 +151,24 @@ class Emitter(Protocol[V]):
         """For each query the mean of the values, weighted by the softmax over keys of the scaled and masked scores, in
         the accumulator's dtype; see `ops.attention`. `scored` says what becomes of a scaled score before it is masked.
         """
+
+    def attend_logarithms(self, q: V, k: V, v: V, scale: V, mask: V | None, causal: bool, /) -> V:
+        """For each query the logarithm of the sum over keys of the exponentials of such scores."""
+
+    def attend_back(
+        self,
+        of: Literal["q", "k", "v"],
+        q: V,
+        k: V,
+        v: V,
+        g: V,
+        logarithms: V,
+        mean: V,
+        scale: V,
+        mask: V | None,
+        causal: bool,
+        /,
+    ) -> V:
+        """What the cotangent of queries, keys or values is made of, in the accumulator's dtype; see
+        `ops.attention.trained`.
+        """

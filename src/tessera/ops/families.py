@@ -5,7 +5,7 @@ Rewrites, fusion and layouts ask a family what they need to know; nobody asks wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
@@ -17,10 +17,34 @@ from tessera.ops.applications import images, maps, products
 from tessera.ops.applications.rule import Rule
 
 FamilyName: TypeAlias = Literal[
-    "elementwise", "contraction", "reduction", "row", "layout", "attention", "convolution", "library", "window"
+    "elementwise",
+    "contraction",
+    "reduction",
+    "row",
+    "layout",
+    "attention",
+    "attention_gradient",
+    "convolution",
+    "library",
+    "window",
 ]
 
 Size: TypeAlias = tuple[int, ...]
+Dims: TypeAlias = tuple[str, ...]
+"""The names of a value's extents."""
+
+
+def _dims_of_result(operands: Sequence[Dims], result: Dims) -> Dims:
+    return result
+
+
+def _dims_of_means(operands: Sequence[Dims], result: Dims) -> Dims:
+    """As a mean of values for each query has them."""
+    return (*result[:-1], operands[2][-1])
+
+
+def _dims_of_queries(operands: Sequence[Dims], result: Dims) -> Dims:
+    return operands[0]
 
 
 def _one_operand(size: Size) -> list[Size]:
@@ -53,6 +77,8 @@ class GroupKind:
     """Several groups of the kind over one operand, whose results meet in a map, are one kernel."""
     is_walk: bool = False
     """Maps and reductions, which walk one domain: kernels of the families "row" and "column"."""
+    joins: bool = False
+    """Operators of one family over the same operands, under the same attributes, are one kernel of several results."""
     is_kernel: bool = True
     """Whether the group becomes a kernel; else its operation stays as it is."""
 
@@ -70,7 +96,8 @@ GROUP_KINDS: Final[Mapping[str, GroupKind]] = MappingProxyType(
             GroupKind("contraction", share=0.5, sums_in_registers=True, takes_siblings=True),
             GroupKind("convolution", share=0.5, sums_in_registers=True),
             GroupKind("window", share=0.5, sums_in_registers=True),
-            GroupKind("attention"),
+            GroupKind("attention", joins=True),
+            GroupKind("attention_gradient", joins=True),
             _MOVE,
         )
     }
@@ -116,6 +143,8 @@ class OperatorFamily:
     beyond: tuple[tuple[int, str], ...] = ()
     """What the domain of a kernel has behind the result's dimensions, those that operands alone have: (operand, axis of
     the anchor that the dimension holds)."""
+    domain: Callable[[Sequence[Dims], Dims], Dims] = _dims_of_result
+    """(dimensions of the operands, those of the result) -> those of a kernel's domain, but for what is `beyond`."""
     operands_of: Callable[[Size], list[Size]] = _one_operand
     """The problem's size -> the shapes of operands. Raises ArgumentError for what is no size."""
     without_kernel: str = ""
@@ -203,7 +232,17 @@ _ALL: Final = (
         is_several=True,
         numbers=frozenset((3,)),  # the scale
         beyond=((1, "j"), (1, "d"), (1, "h")),
+        domain=_dims_of_means,
         operands_of=_queries_keys_values,
+    ),
+    OperatorFamily(
+        "attention_gradient",
+        group=GROUP_KINDS["attention_gradient"],
+        application=lambda most: products.of_attention_gradients,
+        is_several=True,
+        numbers=frozenset((6,)),  # the scale
+        beyond=((1, "j"), (2, "e"), (1, "h")),
+        domain=_dims_of_queries,
     ),
     OperatorFamily(
         "window",

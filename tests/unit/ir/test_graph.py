@@ -47,6 +47,15 @@ VALID: dict[str, Example] = {
         "2x8x?x32xbf16",
         {"causal": False},
     ),
+    "attention_logarithms": ("8x3x4xf32, 2x5x4xf32, 2x5x2xf32, f32, 3x5xi1", "8x3x1xf32", {"causal": False}),
+    **{
+        f"attention_d{of}": (
+            "8x3x4xbf16, 2x5x4xbf16, 2x5x6xbf16, 8x3x6xbf16, 8x3x1xf32, 8x3x1xf32, f32",
+            result,
+            {"causal": True},
+        )
+        for of, result in (("q", "8x3x4xf32"), ("k", "2x5x4xf32"), ("v", "2x5x6xf32"))
+    },
     "scored_attention": (
         "2x8x?x64xbf16, 2x?x?x64xbf16, 2x?x?x32xbf16, f32, f32, 1x?xi64",
         "2x8x?x32xbf16",

@@ -13,7 +13,7 @@ from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops import OPERATORS, oracle
 from tessera.ops.algebra import call
-from tessera.ops.attention.saved import BACKWARD, FORWARD
+from tessera.ops.attention.trained import COTANGENTS, LOGARITHMS
 from tessera.ops.flow.records import NAMES as FLOWS
 
 Function = Callable[..., Tensor]
@@ -21,6 +21,9 @@ Function = Callable[..., Tensor]
 
 def normal(*shape: int) -> torch.Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape) + len(shape)))
+
+
+SCALE = torch.tensor(0.7, dtype=torch.float64)
 
 
 def positive(*shape: int) -> torch.Tensor:
@@ -120,31 +123,31 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
             (normal(2, 4, 2), normal(1, 3, 2), normal(1, 3, 2), normal(2)),
         ),
     ],
-    **{
-        name: [
-            (lambda q, k, v, name=name: call(name, q, k, v, causal=True, scale=0.7), (normal(2, 3, 2, 2),) * 3),
-            (
-                lambda q, k, v, m, name=name: call(name, q, k, v, m, scale=0.7),
-                (normal(1, 3, 2, 2), normal(1, 4, 2, 2), positive(1, 4, 2, 2), normal(1, 1, 3, 4)),
-            ),
-        ]
-        for name in FORWARD
-    },
+    LOGARITHMS: [
+        (lambda *operands: call(LOGARITHMS, *operands, causal=True), (*[normal(2, 4, 3, 2)] * 3, SCALE)),
+        (
+            lambda *operands: call(LOGARITHMS, *operands),
+            (normal(1, 3, 2), normal(2, 1, 4, 2), positive(2, 1, 4, 3), SCALE, normal(3, 4)),
+        ),
+    ],
     **{
         name: [
             (
-                lambda *operands, name=name: call(name, *operands, causal=True, scale=0.7),
-                (*[normal(1, 3, 2, 2)] * 3, positive(1, 3, 2, 2), normal(1, 3, 2, 2), positive(1, 3, 2)),
-            ),
-            (
-                lambda *operands, name=name: call(name, *operands, scale=0.7),
+                lambda *operands, name=name: call(name, *operands, causal=True),
                 (
-                    *(normal(1, 3, 1, 2), positive(1, 3, 1, 2), normal(1, 4, 1, 2), positive(1, 4, 1, 2)),
-                    *(normal(1, 3, 1, 2), normal(1, 3, 1), normal(1, 1, 3, 4)),
+                    *(normal(2, 4, 3, 2), normal(2, 2, 3, 2), positive(2, 2, 3, 3), normal(2, 4, 3, 3)),
+                    *(positive(2, 4, 3, 1), normal(2, 4, 3, 1), SCALE),
+                ),
+            ),
+            (
+                lambda *operands, name=name: call(name, *operands),
+                (
+                    *(normal(1, 3, 2), positive(1, 4, 2), normal(1, 4, 3), positive(1, 3, 3)),
+                    *(normal(1, 3, 1), normal(1, 3, 1), SCALE, normal(3, 4)),
                 ),
             ),
         ]
-        for name in BACKWARD
+        for name in COTANGENTS.values()
     },
     "conv2d": [
         # Few pixels of many channels are products; many of few, convolutions.

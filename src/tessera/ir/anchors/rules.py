@@ -7,8 +7,9 @@ are the result's shape (`with_result`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from tessera.ir.anchors.anchor import DIFFERENT, Anchor, AnchorError, AnchorRule, Extent, Fit, Index, Reduction
 
@@ -209,6 +210,49 @@ def _attention(ranks: tuple[int, ...], causal: bool) -> Anchor:
     return Anchor(
         tuple(operands), (*outer, Index(("e",))), reduced={"d": "add", "j": "row"}, given=given, placed=placed
     )
+
+
+def attention_logarithms(ranks: tuple[int, ...], attributes: Named) -> Anchor:
+    """As `attention`, with one number for each query in the place of its mean of values."""
+    return _attention_logarithms(ranks, bool(attributes.get("causal")))
+
+
+@lru_cache(maxsize=256)
+def _attention_logarithms(ranks: tuple[int, ...], causal: bool) -> Anchor:
+    found = _attention(ranks, causal)
+    return replace(found, result=(*found.result[:-1], Index(())), reduced={**found.reduced, "e": "row"})
+
+
+def attention_cotangent(of: Literal["q", "k", "v"]) -> AnchorRule:
+    """The cotangent of an operand of attention, by those of its results and what a softmax left: `[..., (h g), i, d]`,
+    `[..., h, j, d]`, `[..., h, j, e]`, `[..., (h g), i, e]`, two of `[..., (h g), i, 1]`, a scale and maybe a mask, as
+    `attention` has them, but that nothing is repeated along dimensions of batches.
+    """
+
+    def rule(ranks: tuple[int, ...], attributes: Named) -> Anchor:
+        return _attention_cotangent(ranks, bool(attributes.get("causal")), of)
+
+    return rule
+
+
+@lru_cache(maxsize=256)
+def _attention_cotangent(ranks: tuple[int, ...], causal: bool, of: Literal["q", "k", "v"]) -> Anchor:
+    scale, *mask = ranks[6:]
+    if len(set(ranks[:6])) > 1 or ranks[0] < 3 or scale:
+        raise AnchorError("all but scale and mask are [..., heads, length, size], and the scale has no dimensions")
+    batch = _read(_axes(ranks[0] - 3, "b"))
+    shared = Index(("h",), refusal="K has {known} heads, V has {extent}")
+    heads = Index(("h", "g"), refusal="{extent} heads of Q are no multiple of {known} heads of K and V")
+    size, value_size, one = Index(("d",)), Index(("e",)), Index(())
+    rows, columns = (*batch, heads, Index(("i",))), (*batch, shared, Index(("j",)))
+    operands = [(*rows, size), (*columns, size), (*columns, value_size), (*rows, value_size)]
+    result = dict(zip("qkv", operands, strict=False))[of]
+    spread = (*rows, Index(("j",)))
+    operands += [(*rows, one), (*rows, one), ()]
+    operands += [_spread(spread, rank, "the mask does not broadcast to the scores") for rank in mask]
+    left = {axis for index in result for axis in index.axes}
+    reduced: dict[str, Reduction] = {axis: "row" for axis in "dejig" if axis not in left}
+    return Anchor(tuple(operands), result, reduced=reduced, placed=frozenset({"i", "j"} if causal else ()))
 
 
 # -- windows ----------------------------------------------------------------------------------------------------------

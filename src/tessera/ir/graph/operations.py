@@ -138,6 +138,15 @@ _FORMS: dict[str, OperatorForm] = {
         {"stride": tuple, "padding": tuple, "dilation": tuple, "groups": int},
     ),
     "flash_attention": OperatorForm((4, 5), products.attention, anchors.attention, {"causal": bool}),
+    "attention_logarithms": OperatorForm(
+        (4, 5), products.attention_sums, anchors.attention_logarithms, {"causal": bool}
+    ),
+    **{
+        f"attention_d{of}": OperatorForm(
+            (7, 8), products.attention_sums, anchors.attention_cotangent(of), {"causal": bool}
+        )
+        for of in ("q", "k", "v")
+    },
     "scored_attention": OperatorForm((4, UNBOUNDED), products.attention, anchors.attention, {"scores": object}),
     "depthwise_conv2d": OperatorForm(_BINARY, products.window, anchors.window("add"), _WINDOW, {"multiplier": int}),
     "max_pool2d": OperatorForm(_UNARY, products.window, anchors.window("max"), _WINDOW),

@@ -27,6 +27,15 @@ def attention(op: Operation) -> None:
     expect_element(op, q.element_type)
 
 
+def attention_sums(op: Operation) -> None:
+    """What is summed up beside attention or of its gradient, of operands as attention has them: in floats."""
+    q, k, v, *_ = operand_types(op)
+    if not is_float(q.element_type) or {k.element_type, v.element_type} != {q.element_type}:
+        fail(op, "Q, K and V have one floating-point element type; insert a cast")
+    if not is_float(result_type(op).element_type):
+        fail(op, "sums are floating-point elements")
+
+
 def window(op: Operation) -> None:
     """Images, and what a window multiplies them by or reduces them with, all of one floating-point element type."""
     if len({tensor.element_type for tensor in (*operand_types(op), result_type(op))}) != 1:

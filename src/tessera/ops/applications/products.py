@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from tessera.dtypes import accumulator, bool_, fp32, fp64, int32, int64
+from tessera.dtypes import accumulator, bool_, fp32, int32, int64
 from tessera.ops.applications.rule import AbstractValue, Application, WantedOperand, floating, like
 
 
@@ -117,23 +117,12 @@ def of_scored_attention(chance: random.Random, x: AbstractValue) -> Application 
     return Application((*plain.operands[:4], *(kinds[each] for each in beside)), {"scores": scores})
 
 
-def of_saved_attention(chance: random.Random, x: AbstractValue) -> Application | None:
-    """Of attention that is trained: queries, keys and values [batch, length, heads, size], maybe what is added."""
-    if len(x.shape) != 4 or 0 in x.shape or x.dtype not in (fp32, fp64):
-        return None
-    batch, queries, heads, size = x.shape
-    keys = chance.choice((1, 3, 17, queries))
-    operands = [like(x), *[WantedOperand((batch, keys, heads, size), x.dtype)] * 2]
-    if chance.random() < 0.3:
-        operands.append(WantedOperand(chance.choice(((1, 1, 1, keys), (batch, heads, queries, keys))), x.dtype))
-    return Application(tuple(operands), {"causal": chance.random() < 0.4, "scale": chance.choice((1.0, 0.5))})
-
-
 def of_attention_gradients(chance: random.Random, x: AbstractValue) -> Application | None:
-    """Of the gradient of such attention, which also takes the cotangent, the result and its logarithms."""
-    found = of_saved_attention(chance, x)
+    """Of what the gradient of such attention is made of: also a cotangent, the logarithms of sums, and means."""
+    found = of_attention(chance, x) if len(x.shape) > 2 else None
     if found is None:
         return None
-    q, k, v, *mask = found.operands
-    logarithms = WantedOperand(q.shape[:3], q.dtype)
-    return Application((q, q, k, v, q, logarithms, *mask), found.attributes)
+    q, k, v, scale, *mask = found.operands
+    numbers = WantedOperand((*q.shape[:-1], 1), scale.dtype)
+    g = WantedOperand((*q.shape[:-1], v.shape[-1]), q.dtype)
+    return Application((q, k, v, g, numbers, numbers, scale, *mask), found.attributes)

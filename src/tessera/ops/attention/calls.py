@@ -32,6 +32,14 @@ def flash_attention(
     """
     if not isinstance(causal, bool):
         raise ArgumentError(f"flash_attention: causal={causal!r}", hints=["True or False"])
+    q, factor = scaled(q, scale)
+    if score_mod is not None or mask_mod is not None:
+        return _scored(q, k, v, factor, causal, mask, score_mod, mask_mod)
+    return call("flash_attention", *([q, k, v, factor] if mask is None else [q, k, v, factor, mask]), causal=causal)
+
+
+def scaled(q: Node, scale: object) -> tuple[Node, Node]:
+    """Queries and scale as records take them: turned around where the scale is negative. Raises ArgumentError."""
     if scale is None:
         size = q.shape[-1] if q.shape else 1  # read so that a trace knows: another head size is another scale
         scale = 1.0 / math.sqrt(size) if size else 1.0
@@ -39,15 +47,10 @@ def flash_attention(
     if isinstance(scale, int | float) and not isinstance(scale, bool):
         q = call("neg", q) if scale < 0 else q
         leaf = scalar_leaf(abs(number(scale, "flash_attention: scale")), fp64 if q.dtype is fp64 else fp32)
-        scale = Node((leaf.structure, (leaf,)))
-    elif isinstance(scale, Node) and not scale.shape:
-        q, scale = call("where", scale < 0, call("neg", q), q), call("abs", scale)  # type: ignore[operator]
-    else:
-        raise ArgumentError(f"flash_attention: scale={scale!r}", hints=["a number, or None for 1 / sqrt(head size)"])
-    if score_mod is not None or mask_mod is not None:
-        assert isinstance(scale, Node)
-        return _scored(q, k, v, scale, causal, mask, score_mod, mask_mod)
-    return call("flash_attention", *([q, k, v, scale] if mask is None else [q, k, v, scale, mask]), causal=causal)
+        return q, Node((leaf.structure, (leaf,)))
+    if isinstance(scale, Node) and not scale.shape:
+        return call("where", scale < 0, call("neg", q), q), call("abs", scale)  # type: ignore[operator]
+    raise ArgumentError(f"flash_attention: scale={scale!r}", hints=["a number, or None for 1 / sqrt(head size)"])
 
 
 def _scored(

@@ -64,7 +64,7 @@ def operand_alignment(operation: GraphOperation, index: int, result: Alignment, 
     beyond = family_of(operation.operator).beyond
     own = {dimension_of(anchor, index, axis): rank + place for place, (at, axis) in enumerate(beyond) if at == index}
     placed = {each.axes: place for each, place in zip(anchor.result, result, strict=True)}
-    elsewhere: dict[tuple[str, ...], int] = {(axis,): rank + place for place, (_, axis) in enumerate(beyond)}
+    elsewhere = _places(anchor, operation, rank)
 
     def walked(dimension: int, axes: tuple[str, ...]) -> int | None:
         if dimension in own:
@@ -73,6 +73,29 @@ def operand_alignment(operation: GraphOperation, index: int, result: Alignment, 
         return placed[axes] if axes in placed else elsewhere.get(axes, dimension)
 
     return tuple([walked(dimension, each.axes) for dimension, each in enumerate(anchor.operands[index])])
+
+
+def _places(anchor: Anchor, operation: GraphOperation, rank: int) -> dict[tuple[str, ...], int | None]:
+    """Where axes lie in a domain of `rank` dimensions that is not the result's: those of the first operand at its end,
+    the last one of what is summed up there, and what is `beyond`.
+    """
+    family = family_of(operation.operator)
+    places: dict[tuple[str, ...], int | None] = {(axis,): rank + place for place, (_, axis) in enumerate(family.beyond)}
+    if not family.group.joins:
+        return places
+    first, summed = anchor.operands[0], anchor.operands[2]
+    kept = {index.axes: rank - len(first) + dimension for dimension, index in enumerate(first)}
+    return {**kept, summed[-1].axes: rank - 1, **places, (): None}
+
+
+def joined_mapping(operation: GraphOperation, rank: int) -> Alignment:
+    """How the result of an operation, beside which a kernel has others over the same operands, lies over its domain of
+    `rank` dimensions.
+    """
+    anchor = operation.anchor()
+    assert anchor is not None, f"a kernel has no {operation.operator}"
+    places = _places(anchor, operation, rank)
+    return tuple([places.get(each.axes, place) for place, each in enumerate(anchor.result)])
 
 
 def reduced_mapping(operation: GraphOperation, rank: int, reduced: tuple[int, int]) -> Alignment:

@@ -8,7 +8,7 @@ outside it lies on a path between two of its operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.func import ReturnOp
@@ -16,10 +16,16 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.counting import DEAR
-from tessera.ops.families import MAP, REDUCTION, GroupKind
+from tessera.ops.families import MAP, REDUCTION, GroupKind, OperatorFamily
 from tessera.ops.record import OPERATORS, family_of
 from tessera.rewrite.engine import dims_of
-from tessera.rewrite.fusion.alignment import Alignment, operand_alignment, reduced_mapping, reduced_range
+from tessera.rewrite.fusion.alignment import (
+    Alignment,
+    joined_mapping,
+    operand_alignment,
+    reduced_mapping,
+    reduced_range,
+)
 from tessera.rewrite.fusion.depth import DEPTH, instructions_of
 from tessera.rewrite.fusion.siblings import TOGETHER, are_joined
 
@@ -93,6 +99,8 @@ class Grouping:
             group = self._place_map(operation)
         elif family.group is REDUCTION:
             group = self._place_reduction(operation)
+        elif family.group.joins:
+            group = self._place_joined(operation, family)
         else:
             group = self._new(family.group, dims_of(operation.result))
             if not family.has_run_time_geometry:
@@ -131,6 +139,15 @@ class Grouping:
         for later in self.groups:
             if later.after(group):
                 later.depends |= needed
+
+    def _place_joined(self, operation: GraphOperation, family: OperatorFamily) -> Group:
+        """The group of the operations over the same operands; those make no path between them."""
+        domain = family.domain([dims_of(operand) for operand in operation.inputs], dims_of(operation.result))
+        near = (group for group in self.groups if group.kind is family.group and self.limit > 1)
+        group = next((group for group in near if _are_of_one(operation, group.operations)), None)
+        group = group or self._new(family.group, domain)
+        group.mapping[operation.result] = joined_mapping(operation, len(domain))
+        return group
 
     # -- maps ---------------------------------------------------------------------------------------------------------
 
@@ -337,6 +354,17 @@ class Grouping:
     def _leaks(self, value: SSAValue, group: Group) -> bool:
         """Whether something outside the group needs `value`; the consumer of another of its values is outside too."""
         return value in self.outputs or any(use.operation not in group.operations for use in value.uses)
+
+
+def _are_of_one(operation: GraphOperation, others: Sequence[GraphOperation]) -> bool:
+    """Whether an operation is beside others of a kernel: of the same operands and attributes, each another operator."""
+    own = {name: operation.attribute(name) for name in OPERATORS[operation.operator].attributes}
+    return all(
+        tuple(operation.inputs) == tuple(other.inputs)
+        and operation.operator != other.operator
+        and own == {name: other.attribute(name) for name in OPERATORS[other.operator].attributes}
+        for other in others
+    )
 
 
 def _reads_in_place(operation: GraphOperation, mapping: Alignment, group: Group) -> bool:

@@ -147,6 +147,13 @@ class Scoring:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """What a kernel sums up beside its `accumulator`."""
+
+    accumulator: Value
+
+
+@dataclass(frozen=True)
 class AttentionSpec:
     """Attention: `outputs` are expressions over `accumulator`, which varies along `batch`, q and v.
 
@@ -155,7 +162,8 @@ class AttentionSpec:
     `scoring` says what a scaled score becomes before it is masked;
     `mask` is of booleans (true: may be attended to), or added to the scores. With `causal` query i sees the keys
     j <= i + keys - queries. Where there is an argument of `logarithms`, the first batch axis counts parts of the keys,
-    and that argument takes the logarithm of the sum of a part's exponentials.
+    and that argument takes the logarithm of the sum of a part's exponentials. With `saved` outputs may be that of all
+    keys, which varies along `batch` and q.
     """
 
     name: str
@@ -171,6 +179,34 @@ class AttentionSpec:
     outputs: tuple[Output, ...]
     logarithms: int | None = None
     scoring: Scoring | None = None
+    saved: Sums | None = None
+
+
+@dataclass(frozen=True)
+class AttentionGradientSpec:
+    """The gradient of attention: `outputs` are the `accumulator`, which is of queries and varies along `batch`, q and
+    d, or the sums of `keys` (along k and d) or of `values` (k and v), over `batch` axes that keys walk.
+
+    Axes are those of `AttentionSpec`; `g` (along q and v) is the cotangent of the means, `logarithms` and `mean`
+    (along q) are what the softmax left of each query: log(sum of exponentials), and <g, means>.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    batch: tuple[str, ...]
+    q: Value
+    k: Value
+    v: Value
+    g: Value
+    logarithms: Value
+    mean: Value
+    scale: Value
+    mask: Value | None
+    causal: bool
+    accumulator: Value
+    outputs: tuple[Output, ...]
+    keys: Sums | None = None
+    values: Sums | None = None
 
 
 @dataclass(frozen=True)
@@ -255,7 +291,9 @@ class WindowSpec:
         return "y" if self.lanes == "x" else "x"
 
 
-Spec: TypeAlias = ContractionSpec | MapReduceSpec | AttentionSpec | ConvolutionSpec | WindowSpec | PackingSpec
+Spec: TypeAlias = (
+    ContractionSpec | MapReduceSpec | AttentionSpec | AttentionGradientSpec | ConvolutionSpec | WindowSpec | PackingSpec
+)
 """What a lowering is given, of any family."""
 
 

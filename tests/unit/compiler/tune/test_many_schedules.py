@@ -10,6 +10,8 @@ import torch
 
 from tessera import Tensor, op
 from tessera.compiler.tune.tuning import heaviest_problem
+from tessera.ops.algebra import call
+from tessera.ops.attention.trained import COTANGENTS
 from tessera.scheduling.language.batches import Batches
 from tessera.scheduling.language.columns import Columns
 from tessera.scheduling.language.knobs import Space
@@ -35,6 +37,7 @@ EXPRESSIONS: dict[str, Callable[[], Tensor]] = {
     "map": lambda: op.gelu(torch.zeros(3000, 1000)),
     "column sums": lambda: op.sum(torch.zeros(300, 1000), axis=0),
     "attention": lambda: op.flash_attention(HEADS, HEADS, HEADS),
+    "attention gradient": lambda: call(COTANGENTS["k"], *[HEADS] * 4, *[HEADS[..., :1]] * 2, 0.1, causal=True),
     "decoding": lambda: op.flash_attention(FEW, HEADS, HEADS),
     "convolution": lambda: op.conv2d(IMAGE, WEIGHTS, padding=1),
     "window": lambda: op.depthwise_conv2d(IMAGE, TAPS, padding=1),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from tessera import op
+from tessera.dtypes import accumulator
 from tessera.handle import Tensor
 from tessera.integrations.torch.mapping.shapes import along
 from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
 from tessera.ops.algebra import call
-from tessera.ops.attention.saved import BACKWARD, FORWARD
+from tessera.ops.attention.calls import scaled
+from tessera.ops.attention.gradients import cotangents
+from tessera.ops.attention.trained import LOGARITHMS
+from tessera.ops.attention.whole import row_sums, widened
 
 aten = torch.ops.aten
 
@@ -28,35 +30,38 @@ def flash_attention(
     scale: float | None = None,
     wanted: Wanted,
 ) -> tuple[Tensor, Tensor | None]:
-    _refuse_dropout(dropout_p)
-    if not q.shape[-1]:
-        raise Unsupported("heads of no elements")
-    if 1 in wanted.used:  # for a gradient, whose kernel takes what this one gives
-        operands, attributes = _saved(q, k, v, attn_mask), _attributes(q, is_causal, scale)
-        means, logarithms = (call(name, *operands, **attributes) for name in FORWARD)
-        return op.swapaxes(means, 1, 2), op.swapaxes(logarithms, 1, 2)
-    # torch aligns the causal mask to the upper left corner of the scores, Tessera to the lower right.
+    _refuse(dropout_p, q, v)
+    causal, mask = _aligned(q, k, is_causal, attn_mask)
+    if 1 not in wanted.used:
+        return op.flash_attention(q, k, v, causal=causal, scale=scale, mask=mask), None
+    operands = *_scaled(q, k, v, scale), *_mask_of(mask)
+    logarithms = call(LOGARITHMS, *operands, causal=causal)  # for a gradient, whose kernel takes them
+    return call("flash_attention", *operands, causal=causal), op.reshape(logarithms, logarithms.shape[:-1])
+
+
+def _scaled(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    queries, factor = scaled(q, scale)
+    return queries, k, v, factor  # type: ignore[return-value]
+
+
+def _mask_of(mask: Tensor | None) -> tuple[Tensor, ...]:
+    """The operands that a mask is."""
+    return () if mask is None else (mask,)
+
+
+def _aligned(q: Tensor, k: Tensor, is_causal: bool, mask: Tensor | None) -> tuple[bool, Tensor | None]:
+    """Whether attention is causal as Tessera has it, and the mask. torch aligns the causal mask to the upper left
+    corner of the scores, Tessera to the lower right.
+    """
     square = q.shape[-2] == k.shape[-2]
-    mask = _causal(q, k) if is_causal and not square else attn_mask
-    return op.flash_attention(q, k, v, causal=is_causal and square, scale=scale, mask=mask), None
+    return is_causal and square, _causal(q, k) if is_causal and not square else mask
 
 
-def _saved(*operands: Tensor | None) -> list[Tensor]:
-    """Operands of attention that is trained, whose heads follow the length; masks are over scores, and stay."""
-    *tensors, mask = operands
-    found = [op.swapaxes(each, 1, 2) for each in tensors if each is not None]
-    if mask is None:
-        return found
-    return [*found, op.reshape(mask, (*(1,) * (4 - len(mask.shape)), *mask.shape))]
-
-
-def _attributes(q: Tensor, is_causal: bool, scale: float | None) -> dict[str, object]:
-    return {"causal": is_causal, "scale": 1 / math.sqrt(q.shape[-1]) if scale is None else scale}
-
-
-def _refuse_dropout(dropout_p: float) -> None:
+def _refuse(dropout_p: float, q: Tensor, v: Tensor) -> None:
     if dropout_p:
         raise Unsupported("attention with dropout")
+    if not q.shape[-1] or not v.shape[-1]:
+        raise Unsupported("heads of no elements")
 
 
 def _causal(q: Tensor, k: Tensor) -> Tensor:
@@ -79,8 +84,19 @@ def flash_attention_backward(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    _refuse_dropout(dropout_p)
-    operands = _saved(g, q, k, v, out, logsumexp, attn_mask)
-    attributes = _attributes(q, is_causal, scale)
-    dq, dk, dv = (op.swapaxes(call(name, *operands, **attributes), 1, 2) for name in BACKWARD)
-    return dq, dk, dv
+    _refuse(dropout_p, q, v)
+    causal, mask = _aligned(q, k, is_causal, attn_mask)
+    queries, *rest, factor = _scaled(q, k, v, scale)
+    keys, values = rest
+    wide = accumulator(q.dtype)
+    mean = row_sums(widened(g, wide) * widened(out, wide))
+    d_q, d_k, d_v, _ = cotangents(
+        g,
+        (queries, keys, values),
+        op.reshape(logsumexp, (*logsumexp.shape, 1)),
+        mean,
+        factor,
+        _mask_of(mask),
+        causal=causal,
+    )
+    return op.neg(d_q) if scale is not None and scale < 0 else d_q, d_k, d_v

@@ -30,7 +30,7 @@ from tessera.scheduling.binding.regions import Region, read_region
 from tessera.scheduling.families.attention.functions import ScoreFunctions
 from tessera.scheduling.families.attention.online_softmax import LOG2_E
 from tessera.scheduling.language.expression import Value, post_order
-from tessera.scheduling.lowering.spec import Argument, AttentionSpec, Scoring
+from tessera.scheduling.lowering.spec import Argument, AttentionSpec, Scoring, Sums
 
 
 def lay_out(
@@ -125,6 +125,7 @@ def attention_spec(region: Region, pattern: Pattern) -> AttentionSpec:
         means,
         outputs,
         scoring=scoring,
+        saved=recorder.saved,
     )
 
 
@@ -153,6 +154,7 @@ class _AttentionRecorder(ScoreFunctions):
         super().__init__(None)
         self.batch = batch
         self.scoring: Scoring | None = None
+        self.saved: Sums | None = None
         self.attended: tuple[Value, Value, Value, Value, Value | None, bool, Value] | None = None
 
     def attend(
@@ -172,3 +174,9 @@ class _AttentionRecorder(ScoreFunctions):
         result = self.make("accumulator", (), (), q.dtype, (*self.batch, "q", "v"))
         self.attended = q, k, v, scale, mask, causal, result
         return result
+
+    def attend_logarithms(self, q: Value, k: Value, v: Value, scale: Value, mask: Value | None, causal: bool) -> Value:
+        """The tile of logarithms of sums."""
+        self.attend(q, k, v, scale, mask, causal)
+        self.saved = Sums(self.make("accumulator", (), (1,), accumulator(q.dtype), (*self.batch, "q")))
+        return self.saved.accumulator

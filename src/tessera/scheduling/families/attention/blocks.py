@@ -90,7 +90,11 @@ class BlockedAttention(PackedAttention):
 
         with builder.loop(builder.index(0), builder.index(self.nr), side) as column:
             total = get(self.totals, [panel, column.index], 1)
+            largest = get(self.largest, [panel, column.index], 1)
+            query = builder.add(builder.add(self.at["q"], first), column.index)
+            saved = {"v": builder.index(0), "q": query}
+            self.write_saved(lambda: softmax.logarithm(largest, total), {"v": 1, "q": side}, saved)
             with builder.loop(builder.index(0), self.extents["v"], SQUARE) as v:
                 sums = get(self.sums, [panel, v.index, column.index], SQUARE)
-                at = {"v": v.index, "q": builder.add(builder.add(self.at["q"], first), column.index)}
+                at = {"v": v.index, "q": query}
                 self.write_result(softmax.mean(sums, total), {"v": SQUARE, "q": side}, at)

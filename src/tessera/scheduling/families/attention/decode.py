@@ -14,11 +14,9 @@ Transformer Inference", 2022, on what bounds it; Shazeer, "Fast Transformer Deco
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import arith
-from xdsl.dialects import math as math_dialect
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import bool_
@@ -99,6 +97,7 @@ class DecodingAttention(AttentionNest):
         m, total = loop.results
         if self.spec.logarithms is not None:
             self._store_logarithms(self.spec.logarithms, m, total)
+        self.write_saved(lambda: softmax.logarithm(m, total), {"q": self.bm, "v": 1}, {"v": zero})
         with builder.loop(zero, self.extents["v"], self.columns) as v:
             mean = softmax.mean(self._get(self.sums, v.index, self.columns), total)
             self.write_result(mean, {"q": self.bm, "v": self.columns}, {"v": v.index})
@@ -115,10 +114,8 @@ class DecodingAttention(AttentionNest):
         return first, last
 
     def _store_logarithms(self, argument: int, m: SSAValue, total: SSAValue) -> None:
-        """log(l) + m log(2) of each query: -inf where it saw no key."""
-        builder = self.builder
-        scaled = builder.append(arith.MulfOp(m, self.softmax.splat(math.log(2))))
-        logarithm = builder.append(arith.AddfOp(builder.append(math_dialect.LogOp(total)), scaled))
+        """The logarithm of each query's sum."""
+        builder, logarithm = self.builder, self.softmax.logarithm(m, total)
         axes = self.spec.arguments[argument].axes
         place = [self.at[axis] for axis in axes]
         builder.store(logarithm, self.arguments[argument].value, place, [axes.index("q"), -1], [False, True])

@@ -12,7 +12,7 @@ as any other of its length.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from xdsl.ir import SSAValue
 
@@ -38,6 +38,9 @@ class AttentionNest(LoopNest, ABC):
         self.dtype = spec.accumulator.dtype
         self.split = {"batch": 0, "heads": 1, "queries": len(spec.batch)}[str(schedule["parallel"])]
         self.extents = {axis: self.extent(axis) for axis in (*spec.batch, "q", "k", "d", "v")}
+        self.saved = [output for output in spec.outputs if spec.saved and output.value is spec.saved.accumulator]
+        if len(self.saved) == len(spec.outputs):  # no means are asked for
+            self.extents["v"] = builder.index(0)
 
     @abstractmethod
     def block(self) -> None:
@@ -87,7 +90,15 @@ class AttentionNest(LoopNest, ABC):
         certain, possible = (builder.element(each) for each in found)
         return certain, possible
 
+    def write_saved(
+        self, logarithm: Callable[[], SSAValue], sizes: Mapping[str, int], at: Mapping[str, SSAValue]
+    ) -> None:
+        """Stores a tile of the logarithms of sums where they are asked for."""
+        if self.spec.saved is not None:
+            self.store(self.saved, {self.spec.saved.accumulator: logarithm()}, sizes, at)
+
     def write_result(self, mean: SSAValue, sizes: Mapping[str, int], at: Mapping[str, SSAValue]) -> None:
         """Stores the outputs, given a tile of weighted means."""
-        outputs = [output for output in self.spec.outputs if output.argument != self.spec.logarithms]
+        beside = {self.spec.logarithms, *(output.argument for output in self.saved)}
+        outputs = [output for output in self.spec.outputs if output.argument not in beside]
         self.store(outputs, {self.spec.accumulator: mean}, sizes, at)

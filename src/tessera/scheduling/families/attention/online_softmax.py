@@ -74,7 +74,7 @@ class OnlineSoftmax:
         """The scores, -inf where a key is hidden from a query."""
         assert isinstance(scores.type, VectorType)
         lowest = self.builder.splat(-math.inf, self.dtype, scores.type.get_shape())
-        return self._select(visible, scores, lowest)
+        return self.select(visible, scores, lowest)
 
     def largest(self, scores: SSAValue) -> SSAValue:
         """The largest score of each query, multiplied by the factor; what NaN makes of it is left open."""
@@ -87,7 +87,7 @@ class OnlineSoftmax:
 
     def base(self, m: SSAValue) -> SSAValue:
         """What is subtracted from scores: m, or 0 where no key was seen, as -inf less -inf is no number."""
-        return self._select(self._equals(m, -math.inf), self.splat(0.0), m)
+        return self.select(self.equals(m, -math.inf), self.splat(0.0), m)
 
     def decay(self, m: SSAValue, base: SSAValue) -> SSAValue:
         """By how much the sums under an old maximum shrink."""
@@ -109,9 +109,14 @@ class OnlineSoftmax:
 
     def mean(self, sums: SSAValue, l: SSAValue) -> SSAValue:  # noqa: E741
         """The weighted mean of values; 0 for a query that has seen no key."""
-        divisor = self._select(self._equals(l, 0.0), self.splat(1.0), l)
+        divisor = self.select(self.equals(l, 0.0), self.splat(1.0), l)
         inverse = self.builder.append(arith.DivfOp(self.splat(1.0), divisor))
         return self.builder.append(arith.MulfOp(sums, self.spread(inverse, sums)))
+
+    def logarithm(self, m: SSAValue, l: SSAValue) -> SSAValue:  # noqa: E741
+        """The logarithm of the sum of exponentials: log(l) + m log(2); -inf for a query that has seen no key."""
+        scaled = self.builder.append(arith.MulfOp(m, self.splat(math.log(2))))
+        return self.builder.append(arith.AddfOp(self.builder.append(math_dialect.LogOp(l)), scaled))
 
     # -- which keys are seen --------------------------------------------------------------------------------------
 
@@ -132,7 +137,8 @@ class OnlineSoftmax:
         """Where the elements of two tiles are not equal; NaN is equal to nothing."""
         return self._compared(a, b, "ne")
 
-    def _equals(self, value: SSAValue, number: float) -> SSAValue:
+    def equals(self, value: SSAValue, number: float) -> SSAValue:
+        """Which of the queries have a number."""
         return self._compared(value, self.splat(number), "eq")
 
     def _compared(self, a: SSAValue, b: SSAValue, predicate: str) -> SSAValue:
@@ -144,7 +150,8 @@ class OnlineSoftmax:
         )
         return self.builder.append(operation)
 
-    def _select(self, condition: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
+    def select(self, condition: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
+        """The first of two tiles where a condition holds, else the second."""
         return self.builder.append(tile.SelectOp.create(operands=[condition, a, b], result_types=[a.type]))
 
     def _power(self, value: SSAValue) -> SSAValue:

@@ -43,6 +43,8 @@ class AttentionProblem:
     workers: int
     mask: DType | None = None
     native_bf16: bool = False
+    is_trained: bool = False
+    """Whether logarithms of sums are saved, beside which keys are not cut into parts."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -90,6 +92,7 @@ def attention_problem(
         workers=workers,
         mask=None if spec.mask is None else _stored(spec.mask),
         native_bf16=target.has_avx512bf16 and _stored(spec.q) is _stored(spec.k) is _stored(spec.v),
+        is_trained=spec.saved is not None,
     )
 
 
@@ -182,7 +185,8 @@ def _something_to_cut(schedule: Knobs, problem: AttentionProblem) -> Number:
 
 def _cut(schedule: Knobs, problem: AttentionProblem) -> Number:
     parts = schedule.integer(PARTS)
-    return (parts == 1) | (schedule.equals("lanes", "head") & (parts * LEAST_PART <= problem.keys))
+    few = schedule.equals("lanes", "head") & (parts * LEAST_PART <= problem.keys)
+    return (parts == 1) | (few & (not problem.is_trained))
 
 
 RULES: tuple[Rule[AttentionProblem], ...] = batched(
@@ -342,7 +346,11 @@ def _few_queries(problem: AttentionProblem) -> Schedule:
 def _parts(problem: AttentionProblem, blocks: int) -> int:
     """One part of the keys for each worker, where nothing else gives them even shares."""
     even = min(_shares(problem, blocks).values()) <= EVEN / problem.workers
-    if even or 2 * problem.visible * (problem.head + problem.value_head) < sharing_flops(problem.target, LEAST_FLOPS):
+    if (
+        even
+        or problem.is_trained
+        or 2 * problem.visible * (problem.head + problem.value_head) < sharing_flops(problem.target, LEAST_FLOPS)
+    ):
         return 1
     parts = 1
     while parts < min(problem.workers, 64) and 2 * parts * LEAST_PART <= problem.keys:

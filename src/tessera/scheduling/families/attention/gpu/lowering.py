@@ -71,8 +71,8 @@ class _AttentionLowering(Grid):
             self.q = self._operand(spec.q, {"q": self.bm, "d": self.head}, {"d": builder.index(0)})
             self.range = KeyRange.of(builder, self.at["q"], self.bm, queries, self.keys, spec.causal)
             acc = builder.splat(0.0, self.dtype, (self.bm, self.value_head))
-            _, total, sums = self.range.walk(builder, self.bn, (*softmax.initial(), acc), self._block)
-            self._epilogue(softmax.mean(sums, total))
+            m, total, sums = self.range.walk(builder, self.bn, (*softmax.initial(), acc), self._block)
+            self._epilogue(softmax.mean(sums, total), softmax.logarithm(m, total) if spec.saved else None)
 
     def _longest_first(self, query: SSAValue, queries: SSAValue) -> SSAValue:
         """The blocks of queries from the last one on, which sees the most keys: the short ones fill the end."""
@@ -159,7 +159,7 @@ class _AttentionLowering(Grid):
             return softmax.hide(scores, softmax.below_diagonal(self.at["q"], key, self.range.shift, shape))
         return softmax.hide(scores, builder.mask(key, self.keys, shape, 1)) if at_edge else scores
 
-    def _epilogue(self, mean: SSAValue) -> None:
+    def _epilogue(self, mean: SSAValue, logarithm: SSAValue | None) -> None:
         sizes = {"q": self.bm, "v": self.value_head}
         at = {**self.at, "v": self.builder.index(0)}
         writer = TileWriter(self.builder, self.arguments, sizes, Scope(frozenset(), 0))
@@ -167,10 +167,11 @@ class _AttentionLowering(Grid):
         writer.define(self.spec.accumulator, mean)
         for output in self.spec.outputs:
             axes = self.spec.arguments[output.argument].axes
+            is_saved = self.spec.saved is not None and output.value is self.spec.saved.accumulator
             self.builder.store(
-                writer.write(output.value, (self.bm, self.value_head)),
+                logarithm if is_saved and logarithm is not None else writer.write(output.value, tuple(sizes.values())),
                 self.arguments[output.argument].value,
                 [at[axis] for axis in axes],
-                [axes.index("q"), axes.index("v")],
-                [False, self.exact],
+                [axes.index("q"), -1 if is_saved else axes.index("v")],
+                [False, is_saved or self.exact],
             )

@@ -1,0 +1,137 @@
+"""The gradient of attention of a program over merged axes, and what it computes there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+from tessera.dtypes import accumulator
+from tessera.rewrite.fusion.alignment import Alignment, beyond
+from tessera.scheduling.binding.arrays import (
+    ArrayLayout,
+    ArrayRole,
+    Arrays,
+    Copy,
+    LayoutFacts,
+    Limits,
+    Pattern,
+    ShapedArrays,
+    V,
+    array_layout,
+    columns_of,
+    in_memory,
+    layout_facts,
+    numbered,
+    shaped_arrays,
+)
+from tessera.scheduling.binding.axes import Axes, merge_axes
+from tessera.scheduling.binding.regions import Region, read_region
+from tessera.scheduling.language.expression import Recorder, Value
+from tessera.scheduling.lowering.spec import Argument, AttentionGradientSpec, Sums
+
+Of = Literal["q", "k", "v"]
+
+
+def lay_out(
+    region: Region, domain: Sequence[int], arrays: Arrays[V], limits: Limits, copied: Copy[V]
+) -> tuple[Arrays[V], ShapedArrays]:
+    """Merges the batch dimensions, heads among them; the others are called q, d, k and v.
+
+    The domain is that of queries and then keys, size of a value, heads of K and V. Heads that share keys and values are
+    a dimension of their own, as in `attention/binding.py`.
+    """
+    arrays = in_memory(arrays, copied)
+    rank, columns = len(domain) - 3, columns_of(arrays, len(domain))
+    shared = domain[-1]
+    group = domain[rank - 3] // max(shared, 1)
+    own = columns[rank - 3]
+    apart = tuple([stride * group + other for stride, other in zip(own, columns[-1], strict=True)])
+    extents = (*domain[: rank - 3], shared, group)
+    merged = merge_axes(extents, (*columns[: rank - 3], apart, own))
+    axes = Axes(merged.extents + tuple(domain[rank - 2 : -1]), merged.columns + columns[rank - 2 : -1])
+    names = numbered("b", len(merged.extents), "q", "d", "k", "v")
+    roles = tuple([_role(alignment, rank) for _, alignment in arrays])
+    return arrays, shaped_arrays(_layout(layout_facts(names, axes, arrays), roles), names, axes)
+
+
+@lru_cache(maxsize=1 << 10)
+def _role(alignment: Alignment, rank: int) -> ArrayRole:
+    """Matrices walk both their axes, of which the last dimension is the usual contiguous one."""
+    places = beyond("attention_gradient", rank)
+    names = {rank - 2: "q", rank - 1: "d", places[1, "j"]: "k", places[2, "e"]: "v"}
+    own = tuple([names[place] for place in reversed(alignment) if place in names])
+    walked = frozenset(own if {"d", "v"} & set(own) else ())
+    return ArrayRole(walked, single=walked, contiguous=own)
+
+
+@lru_cache(maxsize=1 << 12)
+def _layout(facts: LayoutFacts, roles: tuple[ArrayRole, ...]) -> ArrayLayout:
+    names, _, _, _ = facts
+
+    def pattern(arguments: tuple[Argument, ...]) -> Pattern:
+        return Pattern(arguments, names[:-4], None, "d", True)
+
+    return array_layout(pattern, facts, roles)
+
+
+def gradient_spec(region: Region, pattern: Pattern) -> AttentionGradientSpec:
+    """The specification of the gradient."""
+    recorder = _Recorder(pattern.outer)
+    outputs = read_region(region, pattern, recorder)
+    assert recorder.operands is not None
+    q, k, v, g, logarithms, mean, scale, mask, causal = recorder.operands
+    asked = {output.value for output in outputs}
+    keys, values = (recorder.sums(of, q) for of in ("k", "v"))
+    return AttentionGradientSpec(
+        region.name,
+        pattern.arguments,
+        pattern.outer,
+        q,
+        k,
+        v,
+        g,
+        logarithms,
+        mean,
+        scale,
+        mask,
+        causal,
+        recorder.sums("q", q),
+        outputs,
+        Sums(keys) if keys in asked else None,
+        Sums(values) if values in asked else None,
+    )
+
+
+_AXES: dict[Of, tuple[str, str]] = {"q": ("q", "d"), "k": ("k", "d"), "v": ("k", "v")}
+
+
+class _Recorder(Recorder):
+    """A recorder that notes the operands, which all parts of one gradient have."""
+
+    def __init__(self, batch: Sequence[str]) -> None:
+        super().__init__(None)
+        self.batch = batch
+        self.operands: tuple[Value, Value, Value, Value, Value, Value, Value, Value | None, bool] | None = None
+
+    def sums(self, of: Of, like: Value) -> Value:
+        """The tile of sums for queries, keys or values."""
+        number = () if of == "q" else (("k", "v").index(of) + 1,)
+        return self.make("accumulator", (), number, accumulator(like.dtype), (*self.batch, *_AXES[of]))
+
+    def attend_back(
+        self,
+        of: Of,
+        q: Value,
+        k: Value,
+        v: Value,
+        g: Value,
+        logarithms: Value,
+        mean: Value,
+        scale: Value,
+        mask: Value | None,
+        causal: bool,
+    ) -> Value:
+        """The tile of sums."""
+        self.operands = q, k, v, g, logarithms, mean, scale, mask, causal
+        return self.sums(of, q)

@@ -1,0 +1,48 @@
+"""What attention that is trained is made of, drawn: logarithms of sums, and cotangents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from hypothesis import strategies as st
+
+from tessera.dtypes import DType, accumulator, bool_
+from tessera.lazy.leaves.conversion import as_node
+from tessera.ops import OPERATORS, Operator
+from tessera.ops.algebra import call
+from tessera.ops.attention.trained import LOGARITHMS
+from tests.property.library_cases import Case, ordinary
+
+Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
+
+
+def trained_attention(draw: Draw, record: Operator, dtype: DType) -> Case:
+    """Grouped heads, unequal lengths, masks that hide all from some queries, every layout."""
+    length = st.sampled_from((1, 2, 5, 16, 33, 65, 129))
+    queries, keys = draw(length), draw(st.sampled_from((0, 1, 3, 17, 64, 65, 150)))
+    head, value_head = (draw(st.sampled_from((1, 3, 16, 24, 33))) for _ in range(2))
+    batch, shared = draw(st.sampled_from(((1,), (2,), ()))), draw(st.integers(1, 2))
+    heads, sums = shared * draw(st.sampled_from((1, 1, 3))), accumulator(dtype)
+    of_queries = (*batch, heads, queries)
+    q = ordinary(draw, dtype, (*of_queries, head))
+    k, v = (ordinary(draw, dtype, (*batch, shared, keys, each)) for each in (head, value_head))
+    attributes = {"causal": draw(st.booleans())}
+    scale = torch.tensor(draw(st.sampled_from((0.0, 0.1, 0.5))), dtype=sums.torch)
+    masks = []
+    if draw(st.booleans()):
+        shape = draw(st.sampled_from(((*of_queries, keys), (keys,), (queries, 1))))
+        masks.append(ordinary(draw, draw(st.sampled_from((bool_, dtype))), shape))
+    operands = [q, k, v, scale, *masks]
+    if record.name != LOGARITHMS:
+        # Any cotangent and any mean, but the logarithms of these scores: weights are at most 1.
+        wide = [x if x.dtype == torch.bool else x.double() for x in operands]
+        logarithms = OPERATORS[LOGARITHMS].reference(*wide, **attributes).to(sums.torch)
+        g = ordinary(draw, dtype, (*of_queries, value_head))
+        mean = ordinary(draw, sums, (*of_queries, 1))
+        operands = [q, k, v, g, logarithms, mean, scale, *masks]
+    sizes = [float(x.double().abs().max()) if x.numel() else 0.0 for x in operands[:4]]
+    tensor = call(record.name, *map(as_node, operands), **attributes)
+    return Case(tensor, (4 + head) * (1 + math.prod(max(1.0, size) for size in sizes)) * (1 + value_head))
