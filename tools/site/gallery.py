@@ -56,7 +56,8 @@ def about(path: Path) -> list[str]:
 def command(path: Path) -> str:
     """How a program is run, as its docstring says first."""
     spoken = re.compile(rf"(?:python|tessera run|torchrun) [^`\n]*examples[./]{path.stem}\b[^`\n]*")
-    return spoken.findall("\n\n".join(about(path)))[0].partition("   #")[0].strip()
+    found: list[str] = spoken.findall("\n\n".join(about(path)))
+    return found[0].partition("   #")[0].strip()
 
 
 def _picture(path: Path) -> str:
