@@ -3,7 +3,7 @@
 Radford et al., "Language Models are Unsupervised Multitask Learners" (2019). The weights are random; what is shown is
 how a whole model is written, and that both give the same.
 
-Run it: ``python examples/gpt2.py``.
+Run it: ``python -m examples.gpt2``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layers import downwards only, and `import tessera` loads no heavy library (docs/architecture.md)."""
+"""Layers import downwards only, and `import tessera` loads no heavy library (CONTRIBUTING.md)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tessera import op
-from tessera.doors.protocols.methods import METHODS
+from tessera.doors.protocols.methods import METHODS, PROPERTIES
 from tessera.handle import Tensor
 from tests.imports import SOURCE
 
@@ -97,13 +97,18 @@ def declaration(name: str) -> str:
 
 def stub() -> str:
     """The stub as the doors say it."""
-    return HEAD + operators() + "".join(f"{declaration(name)}\n" for name in sorted(METHODS))
+    attributes = [f"    @property\n    def {name}(self) -> Self: ...\n" for name in sorted(PROPERTIES)]
+    return HEAD + operators() + "".join([f"{declaration(name)}\n" for name in sorted(METHODS)] + attributes)
 
 
 def test_type_checkers_see_the_methods_of_the_doors(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update-goldens"):
         STUB.write_text(stub())
     assert stub() == STUB.read_text(), "src/tessera/methods.pyi is out of date: run this file with --update-goldens"
+
+
+def test_what_is_a_method_of_torchs_tensors_is_one_of_ours() -> None:
+    assert [name for name in op.__all__ if hasattr(torch.Tensor, name) and not hasattr(Tensor, name)] == []
 
 
 def test_a_method_is_its_function() -> None:
@@ -114,6 +119,10 @@ def test_a_method_is_its_function() -> None:
     torch.testing.assert_close(tensor.sin().torch(), x.sin())
     torch.testing.assert_close(tensor.sum(dim=1, keepdim=True).torch(), x.sum(dim=1, keepdim=True))
     assert tensor.argmin(1).tolist() == x.argmin(1).tolist()
+    assert torch.equal(tensor.where(tensor > 0, 0.0).torch(), x.where(x > 0, torch.tensor(0.0)))
+    assert torch.equal(tensor.tile(2, 1).torch(), x.tile(2, 1))
+    z = torch.randn(3, dtype=torch.complex64)
+    assert torch.equal(op.tensor(z).imag.torch(), z.imag)
 
 
 def test_names_are_torchs() -> None:

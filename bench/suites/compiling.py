@@ -21,14 +21,14 @@ MILLI = 1e3
 
 
 def probe(name: str, threads: int, environment_name: str, caches: Path) -> dict[str, float]:
-    """Runs `bench.compile_probe` in a fresh process whose Tessera and torch caches lie under `caches`.
+    """Runs `bench.probes.compiling` in a fresh process whose Tessera and torch caches lie under `caches`.
 
     Raises:
         NotMeasuredError: the environment cannot be had, or the process failed.
     """
     variables = environment(environment_name, threads)
     variables.update(TESSERA_CACHE_DIR=str(caches / "tessera"), TORCHINDUCTOR_CACHE_DIR=str(caches / "inductor"))
-    command = [sys.executable, "-m", "bench.compile_probe", name]
+    command = [sys.executable, "-m", "bench.probes.compiling", name]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, check=False)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()

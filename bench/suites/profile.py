@@ -39,8 +39,8 @@ END_NAMES = {
 
 
 def measured(threads: int, quick: bool) -> dict[str, Any]:
-    """What `bench.profile_probe` found in a process of its own."""
-    command = [sys.executable, "-m", "bench.profile_probe", *(["--quick"] if quick else [])]
+    """What `bench.probes.profiling` found in a process of its own."""
+    command = [sys.executable, "-m", "bench.probes.profiling", *(["--quick"] if quick else [])]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment("tessera", threads)
     )

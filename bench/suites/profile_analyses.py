@@ -23,9 +23,9 @@ REPEATS = 5
 
 
 def probe(threads: int, *arguments: str) -> str:
-    """What `bench.analyses_probe` prints in a process of its own. Raises RuntimeError where it fails."""
+    """What `bench.probes.analyses` prints in a process of its own. Raises RuntimeError where it fails."""
     variables = environment("tessera", threads) | {"POLARS_MAX_THREADS": str(threads)}
-    command = [sys.executable, "-m", "bench.analyses_probe", *arguments]
+    command = [sys.executable, "-m", "bench.probes.analyses", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(arguments)}: {done.stderr.strip()[-400:]}")

@@ -29,11 +29,11 @@ CHANGE_PCT = 1.0
 
 
 class Program:
-    """A process of `bench.attach_probe`."""
+    """A process of `bench.probes.attach`."""
 
     def __init__(self, threads: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.attach_probe"],
+            [sys.executable, "-m", "bench.probes.attach"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.fault_kernels import FAULTS, Fault, case, doubling, scale
 from bench.pool import Pool
+from bench.probes.fault_kernels import FAULTS, Fault, case, doubling, scale
 from bench.results import Figure, SuiteResult
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measure.measurement import FINAL, SCREEN, SubprocessMeasurer
@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 BEYOND_S = 5.0
 """The most that a fault may cost beyond that."""
 RESUME_PERCENT = 2.0
-VICTIM = "bench.tune_victim"
+VICTIM = "bench.probes.tune_victim"
 TRIALS = 12
 KILLED_AFTER = (1, 5, 9)
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import winners
 from bench.pool import Pool
+from bench.probes import winners
 from bench.results import Figure, SuiteResult
 from tessera.tuning.store import packs
 from tessera.tuning.store.database import TuningDatabase
@@ -76,7 +76,7 @@ def openings(files: Path, packed: Path, empty: Path, threads: int, kernels: int)
 
 def writers(folder: Path, threads: int, count: int) -> Iterator[Figure]:
     """Entries lost and torn when several processes write at once, the same entry among them."""
-    command = [sys.executable, "-m", "bench.winners", str(folder)]
+    command = [sys.executable, "-m", "bench.probes.winners", str(folder)]
     running = [subprocess.Popen([*command, str(number), str(count)], cwd=ROOT) for number in range(WRITERS)]
     failed = sum(process.wait() != 0 for process in running)
     database = TuningDatabase(folder, shipped=None)

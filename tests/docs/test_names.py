@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import functools
 import importlib
@@ -61,9 +62,9 @@ def _is_file(name: str) -> bool:
 
 def test_files_exist() -> None:
     pattern = re.compile(r"(?<![\w./~$-])[\w./*-]+\.(?:py|md|mlir)\b")
-    named = [(place, name) for place, span in _spans() for name in pattern.findall(span)]
-    assert len(named) > 200
-    missing = [(place, name) for place, name in named if name not in FOREIGN and not _is_file(name)]
+    named = {(place, name) for place, span in (*_spans(), *_inside()) for name in pattern.findall(span)}
+    assert len(named) > 400
+    missing = [(place, name) for place, name in sorted(named) if name not in FOREIGN and not _is_file(name)]
     assert missing == []
 
 
@@ -75,9 +76,17 @@ def _is_folder(name: str) -> bool:
     return any(path.is_dir() for path in inside)
 
 
+INSIDE = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "architecture").glob("*.md"))]
+"""The pages for those who change Tessera."""
+
+
 def _inside() -> Iterator[Found]:
-    """What stands between backticks on the pages for those who change Tessera."""
-    return ((place, span) for place, span in _spans() if place.startswith(("architecture.md", "CONTRIBUTING.md")))
+    """What stands between backticks on those pages, and in what packages say of themselves."""
+    names = tuple(f"{page.name}:" for page in INSIDE)
+    yield from ((place, span) for place, span in _spans() if place.startswith(names))
+    for path in sorted(PACKAGE.rglob("__init__.py")):
+        said = ast.get_docstring(ast.parse(path.read_text())) or ""
+        yield from ((path.parent.name, span) for span in re.findall(r"`([^`]+)`", said))
 
 
 def test_folders_exist() -> None:

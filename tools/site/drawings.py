@@ -19,24 +19,58 @@ MARGIN: Final = 12
 Box: TypeAlias = tuple[str, str]
 """A box's title, and the line below it: where it stands in the sources."""
 Drawing: TypeAlias = Sequence[Sequence[Box | None]]
-"""Rows of boxes; None is an empty place. Arrows go along a row, and from the end of a row to what is below it."""
+"""Rows of boxes; None is an empty place."""
 
 DRAWINGS: Final[Mapping[str, Drawing]] = {
     "architecture-path": [
-        [("op.gelu(x @ w)", "doors/"), ("structure + leaves", "lazy/"), ("program", "compiler/graph/")],
-        [None, None, ("bound plan", "compiler/bind/")],
-        [("values", "handle.py"), ("kernels, threads", "backend/"), ("one native call", "runtime/")],
+        [
+            ("op.gelu(x @ w)", "doors/"),
+            ("structure + leaves", "lazy/"),
+            ("Graph IR", "compiler/graph/"),
+            ("rewrites", "rewrite/rules/"),
+        ],
+        [
+            ("values", "handle.py"),
+            ("one native call", "runtime/plans/"),
+            ("bound plan", "compiler/bind/"),
+            ("fusion", "rewrite/fusion/"),
+        ],
+        [
+            None,
+            ("machine code", "backend/"),
+            ("Tile IR", "scheduling/lowering/"),
+            ("schedule", "scheduling/families/"),
+        ],
     ],
     "architecture-compiler": [
-        [("Graph IR", "ir/"), ("rewrites", "rewrite/algebra/"), ("fusion", "rewrite/")],
-        [None, ("schedule", "scheduling/families/"), ("Schedule IR", "scheduling/")],
-        [None, ("Tile IR", "scheduling/lowering/"), ("interpreter", "ir/: the oracle")],
-        [None, ("LLVM: CPUs", "backend/llvm/"), ("Triton: GPUs", "backend/triton/")],
+        [
+            ("kernel of a program", "rewrite/fusion/"),
+            ("problem", "scheduling/binding/"),
+            ("space of schedules", "scheduling/families/"),
+            ("tuned winner", "tuning/store/"),
+        ],
+        [
+            ("several launches", "compiler/decompose/"),
+            ("Schedule IR", "ir/schedule/"),
+            ("schedule", "scheduling/language/"),
+            ("cost model", "scheduling/model/"),
+        ],
+        [("interpreter: the oracle", "ir/interpreter/"), ("Tile IR", "ir/tile/")],
+        [
+            ("LLVM: CPUs", "backend/llvm/"),
+            ("Triton: GPUs", "backend/triton/"),
+            ("CUDA Tile: GPUs", "backend/cuda_tile/"),
+        ],
     ],
     "architecture-measuring": [
-        [("session", "profile.py"), ("records", "profiling/"), ("analyses, viewer", "analyze.py, viewer/")],
-        [("candidates", "tuning/search/"), ("worker process", "tuning/measure/"), ("winners on disk", "tuning/store/")],
-        [("mesh, layouts", "sharding/"), ("program per device", "sharding/"), ("collectives, ranks", "sharding/job/")],
+        [("bound plan", "runtime/plans/"), ("driver", "runtime/devices/"), ("records", "profiling/ring/")],
+        [("session", "profiling/session/"), ("trace", "profiling/trace/"), ("analyses, pages", "analyze.py viewer/")],
+        [("candidates", "tuning/search/"), ("worker process", "tuning/measure/"), ("winners", "tuning/store/")],
+        [
+            ("mesh, layouts", "sharding/tensors/"),
+            ("program per device", "sharding/partitioning/"),
+            ("collectives, ranks", "sharding/exchange/"),
+        ],
     ],
 }
 """What each drawing shows."""
@@ -67,22 +101,35 @@ ARROWS: Final[Mapping[str, Sequence[tuple[tuple[int, int], tuple[int, int]]]]] =
     "architecture-path": [
         ((0, 0), (0, 1)),
         ((0, 1), (0, 2)),
-        ((0, 2), (1, 2)),
-        ((1, 2), (2, 2)),
+        ((0, 2), (0, 3)),
+        ((0, 3), (1, 3)),
+        ((1, 3), (1, 2)),
+        ((1, 2), (1, 1)),
+        ((1, 1), (1, 0)),
+        ((1, 3), (2, 3)),
+        ((2, 3), (2, 2)),
         ((2, 2), (2, 1)),
-        ((2, 1), (2, 0)),
+        ((2, 1), (1, 1)),
     ],
     "architecture-compiler": [
         ((0, 0), (0, 1)),
+        ((0, 0), (1, 0)),
         ((0, 1), (0, 2)),
+        ((0, 1), (1, 1)),
         ((0, 2), (1, 2)),
-        ((1, 1), (1, 2)),
-        ((1, 2), (2, 1)),
-        ((2, 1), (2, 2)),
+        ((0, 3), (1, 2)),
+        ((1, 3), (1, 2)),
+        ((1, 2), (1, 1)),
+        ((1, 1), (2, 1)),
+        ((2, 1), (2, 0)),
+        ((2, 1), (3, 0)),
         ((2, 1), (3, 1)),
         ((2, 1), (3, 2)),
     ],
-    "architecture-measuring": [((i, j), (i, j + 1)) for i in range(3) for j in range(2)],
+    "architecture-measuring": [
+        *(((i, j), (i, j + 1)) for i in range(4) for j in range(2)),
+        ((0, 2), (1, 1)),
+    ],
 }
 """From which box to which: (row, column)."""
 
@@ -107,7 +154,8 @@ def _arrow(start: tuple[int, int], end: tuple[int, int]) -> str:
         right = end[1] > start[1]
         points = (x1 + WIDTH if right else x1, y1 + HEIGHT // 2, x2 if right else x2 + WIDTH, y2 + HEIGHT // 2)
     else:
-        points = (x1 + WIDTH // 2, y1 + HEIGHT, x2 + WIDTH // 2, y2)
+        down = end[0] > start[0]
+        points = (x1 + WIDTH // 2, y1 + HEIGHT if down else y1, x2 + WIDTH // 2, y2 if down else y2 + HEIGHT)
     return '<line x1="{}" y1="{}" x2="{}" y2="{}" stroke="#5a6b7b" marker-end="url(#tip)"/>\n'.format(*points)
 
 

@@ -127,13 +127,35 @@ def short() -> str:
     return "\n\n".join(parts)
 
 
+def missed() -> str:
+    """The goals that runs do not meet: figures beside their limits, the first ones of each run."""
+    rows = ["| run | figure | value | goal |", "| --- | --- | --- | --- |"]
+    for path in sorted(RESULTS.glob("*.json")):
+        document = json.loads(path.read_text())
+        for suite in document["suites"]:
+            run = f"`{suite['suite']}`, {document['cpu']}, {_threads(suite['threads'])}, {document['date'][:10]}"
+            figures = [each for each in suite.get("figures", []) if each["met"] is False and each["value"] is not None]
+            rows += [f"| {run} | {_figure(each)} |" for each in figures[:WORST]]
+            if len(figures) > WORST:
+                rows.append(f"| {run} | and {len(figures) - WORST} more in `bench/results/` | | |")
+    return "\n".join(rows)
+
+
+def _figure(figure: Mapping[str, Any]) -> str:
+    goal = f"at most {figure['limit']:.3g}" if figure["limit"] is not None else f"at least {figure['least']:.3g}"
+    value = f"{figure['value']:.4g} {figure['unit']}".strip()
+    return f"{figure['name']} | {value} | {goal}"
+
+
 def _threads(count: int) -> str:
     return "one thread" if count == 1 else f"{count} threads"
 
 
 def inserted(page: str) -> str:
-    """A page with the tables in their places: between `<!-- figures -->` or `<!-- short -->` and `<!-- end -->`."""
-    for name, text in (("figures", summary()), ("short", short())):
+    """A page with the tables in their places: between `<!-- figures -->`, `<!-- short -->` or
+    `<!-- missed -->` and `<!-- end of ... -->`.
+    """
+    for name, text in (("figures", summary()), ("short", short()), ("missed", missed())):
         opening, closing = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
         if opening in page:
             head, _, rest = page.partition(opening)

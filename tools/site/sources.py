@@ -39,7 +39,6 @@ def assemble(folder: Path) -> None:
         (folder / place).mkdir(parents=True, exist_ok=True)
         for name, text in pages().items():
             (folder / place / name).write_text(text)
-    gallery.copy_pictures(folder / "gallery")
 
 
 def _from_root(text: str) -> str:

@@ -1,0 +1,1 @@
+"""What runs when an expression is evaluated: plans, memory, streams, and the drivers of devices."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench import fusion_sweep
-from bench.fusion_sweep import TOLERANCE, draw, fused, unfused
 from bench.jobs.job import deviation
+from bench.probes import fusion_sweep
+from bench.probes.fusion_sweep import TOLERANCE, draw, fused, unfused
 
 SMALL = 2000
 

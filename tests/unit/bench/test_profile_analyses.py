@@ -6,14 +6,14 @@ from pathlib import Path
 
 import polars
 
-from bench import analyses_probe
+from bench.probes import analyses
 from bench.suites import profile_analyses
 from tessera.profiling.trace import reading
 
 
 def test_the_trace_has_the_events_asked_for_by_start(tmp_path: Path) -> None:
     path = tmp_path / "made.parquet"
-    analyses_probe.make(2500, path)
+    analyses.make(2500, path)
     events = reading.read(path).events.collect()
     assert len(events) == 2500
     assert events["start_ns"].is_sorted()
@@ -23,8 +23,8 @@ def test_the_trace_has_the_events_asked_for_by_start(tmp_path: Path) -> None:
 
 def test_every_analysis_is_timed(tmp_path: Path) -> None:
     path = tmp_path / "made.parquet"
-    analyses_probe.make(500, path)
-    answer = analyses_probe.run(path)
+    analyses.make(500, path)
+    answer = analyses.run(path)
     assert {"roofline", "stalls", "divergence", "collectives", "memory", "power", "advise", "compare"} <= set(answer)
     assert answer["seconds"] > sum(answer[name] for name in ("roofline", "advise", "compare"))
     assert answer["peak_mb"] >= answer["import_mb"] > 0

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from bench import profile_probe
+from bench.probes import profiling
 from bench.suites import profile
 from tessera.profiling.ring import recorder
 
 
 def test_pairs_differ_by_what_the_profiler_adds() -> None:
     x: list[int] = []
-    found = profile_probe.added_ns(lambda: x.append(1), profile_probe.torch_profiler, 2)
+    found = profiling.added_ns(lambda: x.append(1), profiling.torch_profiler, 2)
     assert len(found) == 2
-    assert len(x) == profile_probe.CALLS * 5
+    assert len(x) == profiling.CALLS * 5
 
 
 def test_the_end_of_a_session_is_measured() -> None:
-    found = profile_probe.at_the_end(300)
+    found = profiling.at_the_end(300)
     assert found["recorded"] == found["launched"] == 300
     assert min(found[name] for name in ("json", "parquet", "report", "json bytes", "parquet bytes")) > 0
 
 
 def test_conservation_counts_every_kernel() -> None:
     usual = recorder.ring()
-    found = profile_probe.conservation(4)
+    found = profiling.conservation(4)
     assert found["launched"] == found["expected"] == 2400 == found["recorded"] + found["dropped"]
     assert found["wrong"] == 0
     assert recorder.ring() is usual

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.fault_kernels import FAULTS, Fault
+from bench.probes.fault_kernels import FAULTS, Fault
 from bench.suites import tune_faults
 from tessera.tuning.measure.measurement import SubprocessMeasurer
 

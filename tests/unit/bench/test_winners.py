@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import winners
+from bench.probes import winners
 from bench.suites import winners as suite
 from tessera.tuning.store import packs
 from tessera.tuning.store.database import TuningDatabase

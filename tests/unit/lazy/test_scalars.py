@@ -58,9 +58,34 @@ def test_the_word_of_a_scalar_is_its_bits() -> None:
     assert scalar_leaf(-1e300, fp32).address == 0xFF800000
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+@pytest.mark.parametrize("number", [300, 2**31 + 5, -(2**31) - 1, 2**40 + 7, -(2**63)])
+def test_integers_beyond_the_dtype_wrap_as_in_torch(dtype: torch.dtype, number: int) -> None:
+    x = torch.tensor([0, 1, 7, 100], dtype=dtype)
+    y = op.tensor(x)
+    found = [y + number, number - y, y * number, y & number, y < number, y == number, y / number, op.maximum(y, number)]
+    beside = x.new_tensor(number & 0xFF) if dtype is torch.uint8 else x.new_tensor((number + 2**31) % 2**32 - 2**31)
+    wanted = [x + number, number - x, x * number, x & number, x < number, x == number, x / number, x.maximum(beside)]
+    for mine, torchs in zip(found, wanted, strict=True):
+        assert torch.equal(mine.torch(), torchs)
+
+
+def test_integers_beyond_the_dtype_wrap_in_kernels_too() -> None:
+    add = op.kernel(lambda x, n: x + n)
+    share = op.kernel(lambda x, n: x / n)
+    for dtype in (torch.uint8, torch.int32):
+        x = torch.tensor([0, 1, 7, 100], dtype=dtype)
+        assert torch.equal(add(x, 2**31 + 5).torch(), x + (2**31 + 5))
+        assert torch.equal(share(x, 2**40).torch(), x / 2**40)
+        assert torch.equal(add(x, 3).torch(), x + 3)
+
+
 def test_integers_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="does not fit into int32"):
-        op.tensor(torch.ones(2, dtype=torch.int32)) + 2**40
+    with pytest.raises(ArgumentError, match="does not fit into int64") as caught:
+        op.tensor(torch.ones(2, dtype=torch.int32)) + 2**63
+    assert str(-(2**63)) in str(caught.value)
+    with pytest.raises(ArgumentError, match="does not fit into int64"):
+        op.tensor([1, 2]) + (-(2**63) - 1)
     with pytest.raises(ArgumentError, match="negative power"):
         op.tensor([1, 2]) ** -3
 

@@ -37,6 +37,18 @@ def test_a_terminal_shows_the_line_and_loses_it(monkeypatch: pytest.MonkeyPatch)
     assert last == ""
 
 
+def test_a_notebook_shows_the_line_and_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    monkeypatch.setattr(sys, "stderr", out)
+    with terminal.shown(None) as hook:
+        assert hook is not None
+        hook(PROGRESS)
+    lines = out.getvalue().split("\r")
+    assert lines[2] == "tuning matmul: 1 of 8; Ctrl-C keeps what was found"
+    assert lines[3] == " " * 100
+    assert lines[-1] == ""
+
+
 def test_nothing_is_written_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with terminal.shown(None) as hook:

@@ -57,7 +57,7 @@ class Launcher:
         """Adds the launch of a kernel under `schedule`, or the one chosen for it; none where nothing is written.
 
         What the device does not make in one kernel, a schedule that says `fusion=False` and stages that are faster put
-        other kernels in its place (docs/architecture.md, "One kernel or several").
+        other kernels in its place (`scheduling/families/decomposition.py`).
         """
         first = len(self.launches)
         domain = [self.extents[name] for name in item.domain]

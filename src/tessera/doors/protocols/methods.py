@@ -31,14 +31,14 @@ _BY_DOOR: Final = (
     (comparisons, "eq ne lt le gt ge logical_and logical_or logical_xor logical_not"),
     (
         functions,
-        "abs neg exp expm1 log log1p sqrt rsqrt sin cos tanh sigmoid erf floor ceil round trunc "
+        "abs neg exp expm1 log log1p sqrt rsqrt sin cos tanh sigmoid erf erfinv floor ceil round trunc "
         "sign square reciprocal isnan isinf isfinite signbit nan_to_num",
     ),
     (activations, "relu"),
     (trigonometry, "tan asin acos atan atan2 sinh cosh asinh acosh atanh log2 log10 exp2 hypot"),
     (reductions, "sum mean max min prod argmax argmin logsumexp var std all any count_nonzero"),
     (normalizations, "softmax log_softmax"),
-    (selection, "cumprod cummax cummin cumsum topk sort argsort"),
+    (selection, "cumprod cummax cummin cumsum topk sort argsort histc"),
     (indexing, "gather take index_select index_copy scatter scatter_add scatter_reduce"),
     (
         shapes,
@@ -79,12 +79,19 @@ def masked_fill(x: ArrayLike, mask: ArrayLike, value: Any) -> Tensor:
     return call("where", mask, number, tensor)
 
 
+def where(x: ArrayLike, condition: ArrayLike, other: ArrayLike) -> Tensor:
+    """The tensor where the condition holds, else `other`; all three broadcast (the order of operands is torch's)."""
+    return arithmetic.where(condition, x, other)
+
+
 METHODS: Final[Mapping[str, Callable[..., Any]]] = {
     **{name: getattr(door, name) for door, names in _BY_DOOR for name in names.split()},
     **{name: tensors.caster(dtype) for name, dtype in _CASTS.items()},
     "tril": tril,
     "triu": triu,
     "repeat": repeat,
+    "tile": repeat,
+    "where": where,
     "masked_fill": masked_fill,
     "absolute": functions.abs,
     "negative": functions.neg,
@@ -106,6 +113,11 @@ METHODS: Final[Mapping[str, Callable[..., Any]]] = {
 }
 """The functions by the names of the methods; several names of torch and the array API mean one function."""
 
+PROPERTIES: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {"real": spectral.real, "imag": spectral.imag}
+"""Functions that are attributes of tensors, without a call."""
+
 for _name, _function in METHODS.items():
     assert not hasattr(Methods, _name), f"two methods {_name}"
     setattr(Tensor, _name, _function)
+for _name, _function in PROPERTIES.items():
+    setattr(Tensor, _name, property(_function))

@@ -1,4 +1,4 @@
-"""Tile IR: the operations of one kernel, `tessera.tile.*` (semantics in docs/architecture.md, section 3).
+"""Tile IR: the operations of one kernel, `tessera.tile.*` (docs/ir.md says what each means).
 
 Buffers are memrefs, tiles are static-shape vectors, arithmetic is `arith` and `math` on vectors. The
 operations here are what those dialects lack: kernels, the worker grid, loops and scratch memory; `access` has

@@ -143,11 +143,17 @@ _INTEGER_LIMITS: Final = {dtypes.int32: 1 << 31, dtypes.int64: 1 << 63}
 
 
 def scalar_leaf(value: bool | int | float, dtype: DType) -> Leaf:
-    """A scalar argument of `dtype` (fp32, fp64, int32, int64 or bool).
+    """A scalar argument of `dtype` (fp32, fp64, int32, int64 or bool). An int64 wraps around in int32, as a cast does.
 
-    Raises ArgumentError (E_ARGUMENT) for an integer that the dtype does not hold.
+    Raises ArgumentError (E_ARGUMENT) for an integer that int64 does not hold.
     """
+    if dtype is dtypes.int32 and _holds(dtypes.int64, value) and not _holds(dtype, value):
+        value = dtypes.wrapped(int(value), dtype)
     return Leaf(interning.scalar(dtype), word_maker(dtype)(value), value)
+
+
+def _holds(dtype: DType, value: float) -> bool:
+    return -_INTEGER_LIMITS[dtype] <= value < _INTEGER_LIMITS[dtype]
 
 
 @cache
@@ -162,7 +168,8 @@ def word_maker(dtype: DType) -> Callable[[bool | int | float], int]:
     def word(value: bool | int | float) -> int:
         number = int(value)
         if not -limit <= number < limit:
-            raise ArgumentError(f"{number} does not fit into {dtype}")
+            hints = [f"{dtypes.wrapped(number, dtype)} has the same bits"] if 0 < number < 2 * limit else []
+            raise ArgumentError(f"{number} does not fit into {dtype}", hints=hints)
         return number & 0xFFFF_FFFF_FFFF_FFFF
 
     return word

@@ -30,12 +30,15 @@ HIDING: Final = frozenset(_hiding())
 """Floats that users give scores which they hide from a softmax; rewrites know those, too."""
 
 
+_INT32_LIMIT: Final = 1 << 31
+
+
 class _Beside:
     """What numbers of one Python type become beside tensors of one dtype: nodes of literals, or leaves of
     `argument`.
     """
 
-    __slots__ = ("argument", "literals", "word")
+    __slots__ = ("argument", "is_narrow", "literals", "word")
 
     def __init__(self, kind: type[Number], dtype: DType) -> None:
         literal_dtype = dtypes.promote_scalar(dtypes.real_of(dtype), kind())
@@ -54,6 +57,7 @@ class _Beside:
             }
         self.argument: Structure = interning.scalar(argument_dtype)
         self.word: Callable[[Number], int] = word_maker(argument_dtype)
+        self.is_narrow: bool = argument_dtype is dtypes.int32
 
 
 _beside: dict[tuple[type, DType], _Beside] = {}
@@ -63,7 +67,9 @@ def scalar_node(value: Number, dtype: DType) -> Node:
     """The operand `value` (a bool, int or float, of no subclass) beside tensors whose common dtype is `dtype`.
 
     A literal has the dtype of the result, as torch determines it; an argument has that dtype's accumulator (fp32 beside
-    bf16), since torch too computes with the unrounded number. Raises ArgumentError for integers that do not fit.
+    bf16), since torch too computes with the unrounded number. So an integer beyond int32 stays whole in int64, and
+    wraps around where an operator computes in the tensors' dtype, but not where it computes in floats (`x / 2**40`).
+    Raises ArgumentError for integers beyond int64.
     """
     kind = type(value)
     key = (kind, dtype)
@@ -74,5 +80,7 @@ def scalar_node(value: Number, dtype: DType) -> Node:
     # -0.0 equals 0.0 and is another number.
     if literal is not None and (value or str(value) != "-0.0"):
         return literal
+    if beside.is_narrow and not -_INT32_LIMIT <= value < _INT32_LIMIT:
+        return scalar_node(value, dtypes.int64)
     argument = beside.argument
     return Node((argument, (Leaf(argument, beside.word(value), value),)))

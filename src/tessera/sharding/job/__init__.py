@@ -1,6 +1,14 @@
 """Jobs: a program that several processes run together. `join` is the way in.
 
 Names are imported when they are asked for, as those of `tessera` are: the launcher starts ranks before torch is there.
+
+`join()` gives the `ProcessJob` of this rank. `joining.py` meets the others in torch's store, `members.py` says where
+each runs, `communicator.py` numbers, describes and checks collectives (blocking, or `start_...` and `wait`, which end
+in the order of starts), `patience.py` is asked ten times a second while one waits. `watcher.py` is the thread of each
+rank that sees others end, answers their questions (`mail.py`: datagrams over abstract sockets, descriptors included)
+and sets the fault word. `page.py` is what a rank last did, in memory that outlives it; `faults.py` what survivors
+raise. `launcher.py` and `ranks.py` are `tessera run`. A wait looks at the fault word and comes back to Python, so that
+signals are handled; nobody waits inside Gloo but the transport's thread.
 """
 
 from __future__ import annotations

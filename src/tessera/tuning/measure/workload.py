@@ -180,7 +180,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One kernel call: a `KernelObject` as bytes, its descriptors (docs/architecture.md, section 4) and its number of
+    """One kernel call: a `KernelObject` as bytes, its descriptors (`backend/llvm/__init__.py`) and its number of
     workers.
     """
 

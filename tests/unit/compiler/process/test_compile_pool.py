@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.broken_compiler import FAULT
+from bench.probes.broken_compiler import FAULT
 from tessera import op
 from tessera.backend.contract import KernelObject
 from tessera.compiler.device import compilers
@@ -33,7 +33,7 @@ def pool() -> Iterator[CompilePool]:
 @pytest.fixture
 def breaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompilePool]:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    made = CompilePool(workers=2, limit_s=30.0, module="bench.broken_compiler")
+    made = CompilePool(workers=2, limit_s=30.0, module="bench.probes.broken_compiler")
     yield made
     made.close()
 

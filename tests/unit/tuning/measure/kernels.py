@@ -1,6 +1,6 @@
 """The kernels of the measuring tests: right, wrong, crashing and hanging ones, as ``tune-faults`` has them."""
 
-from bench.fault_kernels import (
+from bench.probes.fault_kernels import (
     at_call,
     case,
     crashing,

@@ -1,5 +1,5 @@
 """A tuning to be killed, of the synthetic problem: ``python -m tests.unit.tuning.store.victim TRIALS``, with the
-cache folder that TESSERA_CACHE_DIR names. Tells of its trials as `bench.tune_victim` does.
+cache folder that TESSERA_CACHE_DIR names. Tells of its trials as `bench.probes.tune_victim` does.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 import time
 
-from bench.tune_victim import telling
+from bench.probes.tune_victim import telling
 from tessera import settings
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measure.measurement import ReplayMeasurer

@@ -1,4 +1,4 @@
-"""One kernel: from the Tile IR module to LLVM IR text with the kernel ABI of docs/architecture.md, section 4."""
+"""One kernel: from the Tile IR module to LLVM IR text with the ABI of `backend/llvm/__init__.py`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The LLVM IR text of the probes behind the measured ceilings.
 
-Every probe has the kernel ABI of `docs/architecture.md`, section 4, so that the plan driver runs it on torch's
+Every probe has the kernel ABI of `backend/llvm/__init__.py`, so that the plan driver runs it on torch's
 threads like any kernel. Descriptors: word 0 the repetitions, word 1 the bytes per worker. Table: slot 0 the source,
 slot 1 the destination; worker w works on bytes [w * bytes, (w + 1) * bytes) of each, again and again. Results that
 nobody reads go to the workspace, so that no computation can be left out.

@@ -1,4 +1,4 @@
-"""A program to attach to: ``python -m bench.attach_probe`` prints what CPU time it took to begin to listen, in
+"""A program to attach to: ``python -m bench.probes.attach`` prints what CPU time it took to begin to listen, in
 microseconds, then answers each line of its standard input with the thread CPU time of a step, in nanoseconds.
 """
 

@@ -1,4 +1,5 @@
-"""A tuning to be killed: ``python -m bench.tune_victim TRIALS``, with the cache folder that TESSERA_CACHE_DIR names.
+"""A tuning to be killed: ``python -m bench.probes.tune_victim TRIALS``, with the cache folder that TESSERA_CACHE_DIR
+names.
 
 Prints a JSON line for every trial: its number, its schedule, and the seconds since the tuning began.
 """

@@ -1,5 +1,5 @@
-"""``python -m bench.fusion_sweep [--cases N] [--seed S] [--least N]``: is what fusion makes of an expression ever
-slower than its operators one by one?
+"""``python -m bench.probes.fusion_sweep [--cases N] [--seed S] [--least N]``: is what fusion makes of an expression
+ever slower than its operators one by one?
 
 Expressions are drawn: chains of maps of depth 1 to 40 over tensors of many sizes, which read further tensors, rows,
 columns and earlier values, with norms, softmax, reductions and products in between. Each is run as it is and with
@@ -138,7 +138,7 @@ def ratio(expression: Expression, budget_s: float = 0.4) -> tuple[float, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a line for each expression, those that lost last, and the geometric mean."""
-    parser = argparse.ArgumentParser(prog="python -m bench.fusion_sweep", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.probes.fusion_sweep", description=__doc__)
     parser.add_argument("--cases", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--least", type=int, default=1 << 13, help="elements that the tensors have at least")

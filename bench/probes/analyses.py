@@ -1,4 +1,4 @@
-"""``python -m bench.analyses_probe make EVENTS FILE`` writes a trace, Parquet, or Chrome JSON where the name ends in
+"""``python -m bench.probes.analyses make EVENTS FILE`` writes a trace, Parquet, or Chrome JSON where the name ends in
 .json; ``run FILE`` reads it, runs every analysis, and prints seconds and peak memory as JSON. Each runs in a process of
 its own, so that the peak is that of the analyses.
 """

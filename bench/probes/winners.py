@@ -1,6 +1,6 @@
 """Made-up winners in great numbers, and processes that write them: what the suite `tune-cache` works on.
 
-``python -m bench.winners FOLDER WRITER COUNT`` is one of the processes.
+``python -m bench.probes.winners FOLDER WRITER COUNT`` is one of the processes.
 """
 
 from __future__ import annotations

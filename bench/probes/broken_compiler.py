@@ -1,4 +1,4 @@
-"""A compiling process that fails where its job asks for it: ``python -m bench.broken_compiler`` serves as
+"""A compiling process that fails where its job asks for it: ``python -m bench.probes.broken_compiler`` serves as
 `tessera.compiler.process.worker` does.
 """
 

@@ -1,4 +1,4 @@
-"""``python -m bench.viewer_probe``: how long the viewer takes with traces of 1,000 to 20 million events, in Chromium.
+"""``python -m bench.probes.viewer``: how long the viewer takes with traces of 1,000 to 20 million events, in Chromium.
 
 Prints a table: each figure with its limit (issue 18), as it was measured, and the processor time that the server, the
 browser and this command took for it together, which says more on a busy machine. ``--events 1e6`` measures the traces
@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from bench.analyses_probe import make
 from bench.machine import cores, cpu_name
+from bench.probes.analyses import make
 
 SIZES: Final = (1_000, 1_000_000, 5_000_000, 20_000_000)
 FRAMES: Final = 60

@@ -1,7 +1,7 @@
 """A process that measures what profiling costs it: blocks with and without a profiler take turns, so that both meet the
 same machine; times are those of the thread's CPU. Prints one JSON object.
 
-    python -m bench.profile_probe [--quick]
+    python -m bench.probes.profiling [--quick]
 """
 
 from __future__ import annotations

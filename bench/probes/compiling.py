@@ -1,4 +1,4 @@
-"""Measurements that need a process of their own: ``python -m bench.compile_probe PROBE`` prints one JSON object."""
+"""Measurements that need a process of their own: ``python -m bench.probes.compiling PROBE`` prints one JSON object."""
 
 from __future__ import annotations
 
