@@ -27,6 +27,10 @@ TENSOR_MAP_BOX: Final = 256
 """The longest side of the block that one instruction of NVIDIA's copy engine moves ("CUDA Driver API",
 cuTensorMapEncodeTiled).
 """
+TILE_ARCHITECTURES: Final = (
+    *("sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"),
+)
+"""What the compiler of CUDA Tile IR, tileiras 13.4, has code for."""
 
 
 @dataclass(frozen=True)
