@@ -90,8 +90,10 @@ class Target:
 
     @property
     def has_several_maths(self) -> bool:
-        """Whether products are multiplied as a numerics policy says: matrix units of GPUs may round fp32 to tf32."""
-        return self.kind == "gpu"
+        """Whether products are multiplied as a numerics policy says: matrix units of GPUs may round fp32 to tf32,
+        but for CDNA 4's, which have no such format.
+        """
+        return self.kind == "gpu" and self.arch != "gfx950"
 
     @property
     def has_avx512(self) -> bool:

@@ -8,6 +8,7 @@ from tessera.scheduling.families.attention.space import AttentionProblem, padded
 from tessera.scheduling.language.knobs import Knob, Rule, Space
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target.facts import GpuLimits
+from tessera.target.float8 import has_float8
 
 
 def _limits(problem: AttentionProblem) -> GpuLimits:
@@ -85,6 +86,8 @@ def registers_for_values(schedule: Schedule, problem: AttentionProblem) -> float
         return 0.18 * registers
     if problem.operand.itemsize > 2:
         return 0.3 * registers
+    if problem.operand.itemsize == 1 and has_float8(problem.target) and not _reads_shared(schedule, problem):
+        return 0.6 * registers  # what converts them on the way to a warp's own matrix unit: 64 x 64 was seen to spill
     return 0.67 * registers
 
 
