@@ -14,11 +14,9 @@ Transformer Inference", 2022, on what bounds it; Shazeer, "Fast Transformer Deco
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import arith
-from xdsl.dialects import math as math_dialect
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import bool_
@@ -115,13 +113,10 @@ class DecodingAttention(AttentionNest):
         return first, last
 
     def _store_logarithms(self, argument: int, m: SSAValue, total: SSAValue) -> None:
-        """log(l) + m log(2) of each query: -inf where it saw no key."""
-        builder = self.builder
-        scaled = builder.append(arith.MulfOp(m, self.softmax.splat(math.log(2))))
-        logarithm = builder.append(arith.AddfOp(builder.append(math_dialect.LogOp(total)), scaled))
         axes = self.spec.arguments[argument].axes
         place = [self.at[axis] for axis in axes]
-        builder.store(logarithm, self.arguments[argument].value, place, [axes.index("q"), -1], [False, True])
+        logarithm, target = self.softmax.logarithm(m, total), self.arguments[argument].value
+        self.builder.store(logarithm, target, place, [axes.index("q"), -1], [False, True])
 
     # -- a block of keys ------------------------------------------------------------------------------------------
 

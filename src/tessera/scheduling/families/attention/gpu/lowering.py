@@ -24,7 +24,8 @@ from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter
 
 
 def lower_attention_gpu(spec: AttentionSpec, schedule: Schedule) -> ModuleOp:
-    """The Tile IR of attention: a grid over batch axes and blocks of queries, one loop over blocks of keys.
+    """The Tile IR of attention: a grid over batch axes and blocks of queries, one loop over blocks of keys: of all, or
+    of a part of them (`attention/parts.py`).
 
     Knobs: those of `attention/gpu/space.py`; `warps` and `pipeline_depth` become attributes of the kernel.
     """
@@ -42,7 +43,7 @@ def _name_arguments(block: Block, spec: AttentionSpec) -> None:
             for index in [value.argument] if value.operation == "scalar" else loaded_arguments(value):
                 block.args[index].name_hint = name
     for output in spec.outputs:
-        block.args[output.argument].name_hint = "out"
+        block.args[output.argument].name_hint = "logarithms" if output.argument == spec.logarithms else "out"
 
 
 class _AttentionLowering(Grid):
@@ -71,7 +72,12 @@ class _AttentionLowering(Grid):
             self.q = self._operand(spec.q, {"q": self.bm, "d": self.head}, {"d": builder.index(0)})
             self.range = KeyRange.of(builder, self.at["q"], self.bm, queries, self.keys, spec.causal)
             acc = builder.splat(0.0, self.dtype, (self.bm, self.value_head))
-            _, total, sums = self.range.walk(builder, self.bn, (*softmax.initial(), acc), self._block)
+            if spec.logarithms is not None:
+                axis = spec.batch[0]
+                self.range = self.range.part(builder, self.bn, self.keys, at[axis], self.extent(axis))
+            m, total, sums = self.range.walk(builder, self.bn, (*softmax.initial(), acc), self._block)
+            if spec.logarithms is not None:
+                self._store_logarithms(spec.logarithms, softmax.logarithm(m, total))
             self._epilogue(softmax.mean(sums, total))
 
     def _longest_first(self, query: SSAValue, queries: SSAValue) -> SSAValue:
@@ -159,6 +165,11 @@ class _AttentionLowering(Grid):
             return softmax.hide(scores, softmax.below_diagonal(self.at["q"], key, self.range.shift, shape))
         return softmax.hide(scores, builder.mask(key, self.keys, shape, 1)) if at_edge else scores
 
+    def _store_logarithms(self, argument: int, logarithm: SSAValue) -> None:
+        axes = self.spec.arguments[argument].axes
+        place = [self.at[axis] for axis in axes]
+        self.builder.store(logarithm, self.arguments[argument].value, place, [axes.index("q"), -1], [False, True])
+
     def _epilogue(self, mean: SSAValue) -> None:
         sizes = {"q": self.bm, "v": self.value_head}
         at = {**self.at, "v": self.builder.index(0)}
@@ -166,6 +177,8 @@ class _AttentionLowering(Grid):
         writer.enter(at, dict.fromkeys(sizes, False))
         writer.define(self.spec.accumulator, mean)
         for output in self.spec.outputs:
+            if output.argument == self.spec.logarithms:
+                continue
             axes = self.spec.arguments[output.argument].axes
             self.builder.store(
                 writer.write(output.value, (self.bm, self.value_head)),
