@@ -8,7 +8,6 @@ says how numbers round); the method is that of SoftFloat and of torch's headers 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
 from typing import Final
 
 import torch
@@ -39,25 +38,11 @@ _I8: Final = IntegerType(8)
 _INFINITY: Final = 0xFF << SINGLE_MANTISSA
 
 
-@dataclass(frozen=True)
-class _Format(Float8Format):
-    """A format, and torch's dtype of it."""
-
-    torch: torch.dtype
-
-    @staticmethod
-    def of(known: Float8Format, kind: torch.dtype) -> _Format:
-        """A format with its dtype."""
-        return _Format(*astuple(known), kind)
+_FORMATS: Final[Mapping[type[Attribute], Float8Format]] = {Float8E4M3FNType: FP8_E4M3, Float8E5M2Type: FP8_E5M2}
+_TORCH: Final = {FP8_E4M3: torch.float8_e4m3fn, FP8_E5M2: torch.float8_e5m2}
 
 
-_FORMATS: Final[Mapping[type[Attribute], _Format]] = {
-    Float8E4M3FNType: _Format.of(FP8_E4M3, torch.float8_e4m3fn),
-    Float8E5M2Type: _Format.of(FP8_E5M2, torch.float8_e5m2),
-}
-
-
-def _format(kind: Attribute) -> _Format | None:
+def _format(kind: Attribute) -> Float8Format | None:
     """The format of a type's elements, None for those that are no 8-bit floats."""
     element = kind.element_type if isinstance(kind, (VectorType, MemRefType)) else kind
     return _FORMATS.get(type(element))
@@ -127,9 +112,9 @@ def _retype(module: ModuleOp) -> None:
             _replace(op, op.input)
 
 
-def _pattern(number: float, form: _Format) -> int:
+def _pattern(number: float, form: Float8Format) -> int:
     """The signed pattern of a number."""
-    return int(torch.tensor([number], dtype=torch.float64).to(form.torch).view(torch.int8).item())
+    return int(torch.tensor([number], dtype=torch.float64).to(_TORCH[form]).view(torch.int8).item())
 
 
 class _Writer:
@@ -226,7 +211,7 @@ def _replace(op: Operation, result: SSAValue) -> None:
     op.erase()
 
 
-def _widened(writer: _Writer, pattern: SSAValue, form: _Format) -> SSAValue:
+def _widened(writer: _Writer, pattern: SSAValue, form: Float8Format) -> SSAValue:
     """A tile of patterns as `f32`, exactly. Numbers below the smallest normal one come of a subtraction, never of a
     number that is below fp32's: the machine may take those as zero.
     """
@@ -244,7 +229,7 @@ def _widened(writer: _Writer, pattern: SSAValue, form: _Format) -> SSAValue:
     return writer.bits(writer.on(arith.OrIOp, magnitude, sign), f32)
 
 
-def _rounded(writer: _Writer, number: SSAValue, form: _Format) -> SSAValue:
+def _rounded(writer: _Writer, number: SSAValue, form: Float8Format) -> SSAValue:
     """A tile of `f32` rounded to nearest, ties to even, as `i32` patterns; NaN is 0x7F with its sign."""
     bits = writer.bits(number, i32)
     magnitude = writer.on(arith.AndIOp, bits, 0x7FFF_FFFF)

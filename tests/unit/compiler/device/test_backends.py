@@ -130,6 +130,16 @@ def test_tunings_look_at_the_backends_that_the_driver_launches() -> None:
     assert DeviceCompiler(target.gpu("mi300x")).planner.backends == ("triton",)
 
 
+def test_a_tuned_schedule_of_a_backend_that_is_not_here_is_not_taken() -> None:
+    gpu = target.gpu("h200")
+    (site,) = gpu_sites(op.softmax, (64, 64), "bf16", gpu)
+    subject, tuned = site.launch.subject, site.launch.schedule.replace(backend="cuda_tile")
+    for version, is_taken in ((13_000, True), (12_080, False)):
+        compiler = DeviceCompiler(gpu, driver=driver(FakeCuda(version=version)))
+        assert compiler.permits(subject, compiler.problem(site.launch.call), tuned) is is_taken
+        assert compiler.permits(subject, compiler.problem(site.launch.call), site.launch.schedule)
+
+
 def test_an_old_driver_launches_no_kernel_of_tiles() -> None:
     before = use_driver("cuda:0", driver(FakeCuda()))
     try:
