@@ -74,9 +74,10 @@ class LaunchFacts:
     `scratch_bytes` of device memory for each program, aligned to `scratch_alignment` bytes (device-side descriptors
     are built there); `profile_scratch_bytes` likewise, for instrumented kernels; `clusters` thread blocks a program;
     `cooperative` and `dependent` (programmatic dependent launch) are flags of the launch. `tensor_maps` has an entry
-    for each descriptor parameter that is passed as a `CUtensorMap`: for all of them, or for none. With
-    `scratch_parameters` the machine code takes two addresses behind the kernel's own parameters, of both scratch
-    memories, as Triton's does.
+    for each descriptor parameter that is passed as a `CUtensorMap`: for all of them, or for none. Machine code takes
+    two addresses behind the kernel's own parameters, of both scratch memories, as Triton's does; but for a kernel of
+    CUDA's tiles (`is_tile`), which takes its own alone, and is launched with one thread a block and no dynamic shared
+    memory: the driver knows both from the machine code.
     """
 
     scratch_bytes: int = 0
@@ -87,7 +88,7 @@ class LaunchFacts:
     cooperative: bool = False
     dependent: bool = False
     tensor_maps: tuple[TensorMapFacts, ...] = ()
-    scratch_parameters: bool = True
+    is_tile: bool = False
 
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> LaunchFacts:
@@ -139,8 +140,8 @@ class GpuKernelObject:
     """A kernel compiled for GPUs of one architecture, which can be kept, sent to another process and loaded there.
 
     `image` is machine code (an ELF file: cubin or hsaco) with the function `entry`; `source` the text that it was made
-    from, `compiler` the name and version of what made it. A program has `threads` threads and `shared_bytes` of dynamic
-    shared memory. `registers` and `spill_bytes` are a thread's.
+    from, `compiler` the name and version of what made it. A program has `threads` threads and `shared_bytes` of shared
+    memory, whatever a launch asks for. `registers` and `spill_bytes` are a thread's.
     """
 
     image: bytes
@@ -154,6 +155,16 @@ class GpuKernelObject:
     compiler: str
     registers: int
     spill_bytes: int
+
+    @property
+    def launched_threads(self) -> int:
+        """The threads of a block that a launch asks for."""
+        return 1 if self.launch.is_tile else self.threads
+
+    @property
+    def launched_shared_bytes(self) -> int:
+        """The bytes of dynamic shared memory of a block that a launch asks for."""
+        return 0 if self.launch.is_tile else self.shared_bytes
 
     @property
     def scratch_bytes(self) -> int:

@@ -18,6 +18,7 @@ from tessera.compiler.device.gpu import GpuKernel, gpu_kernels
 from tessera.compiler.trace.tracing import TracedFunction
 from tessera.dtypes import dtype_of, fp32, tf32
 from tessera.errors import ArgumentError, CompileError
+from tessera.scheduling.families.backends import BACKEND
 from tessera.scheduling.families.product.gpu.problem import brief
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
@@ -35,17 +36,19 @@ def compile_and_print(
     source: bool,
     backend: str = "",
 ) -> None:
-    """Compiles and prints; arguments are those of the command. Raises the CompileError of the first kernel that does
-    not compile after all are printed.
+    """Compiles and prints; arguments are those of the command. `backend` is the knob of that name. Raises the
+    CompileError of the first kernel that does not compile after all are printed.
     """
     function = subject(operator)
     gpu = targets.gpu(target)
     sizes = [_extents(text) for text in shape]
     pins = Schedule.parse(schedule)
+    if backend:
+        pins = pins.replace(**{BACKEND: backend})
     rounded = dtype_of(dtype) is tf32
     with numerics.policy("fast", tf32=rounded):
         kernels = gpu_kernels(
-            function, sizes[0] if len(sizes) == 1 else sizes, fp32 if rounded else dtype, gpu, pins, candidates, backend
+            function, sizes[0] if len(sizes) == 1 else sizes, fp32 if rounded else dtype, gpu, pins, candidates
         )
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for kernel in kernels:

@@ -27,6 +27,10 @@ TENSOR_MAP_BOX: Final = 256
 """The longest side of the block that one instruction of NVIDIA's copy engine moves ("CUDA Driver API",
 cuTensorMapEncodeTiled).
 """
+TILE_ARCHITECTURES: Final = (
+    *("sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"),
+)
+"""What the compiler of CUDA Tile IR, tileiras 13.4, has code for."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,10 @@ class Target:
 
     @property
     def has_several_maths(self) -> bool:
-        """Whether products are multiplied as a numerics policy says: matrix units of GPUs may round fp32 to tf32."""
-        return self.kind == "gpu"
+        """Whether products are multiplied as a numerics policy says: matrix units of GPUs may round fp32 to tf32,
+        but for CDNA 4's, which have no such format.
+        """
+        return self.kind == "gpu" and self.arch != "gfx950"
 
     @property
     def has_avx512(self) -> bool:

@@ -16,6 +16,7 @@ from tessera.target.facts import GpuLimits, MemoryLevel, Target
 from tessera.target.gpu import GPUS
 
 _OLDEST = (8, 0)
+_AMD = ("gfx942", "gfx950")
 _MAX_BLOCKS: Mapping[tuple[int, int], int] = {(8, 6): 16, (8, 7): 16, (8, 9): 24, (12, 0): 24, (12, 1): 24}
 """Blocks of a multiprocessor where they are not 32 ("CUDA C++ Programming Guide", technical specifications)."""
 _SYSTEM_BYTES = 1024
@@ -60,7 +61,7 @@ def describe_gpu(properties: DeviceProperties) -> Target:
     """The target of a device with these properties; no device is asked.
 
     Raises UnsupportedTargetError for GPUs that no kernels are generated for: NVIDIA's older than compute capability
-    8.0, AMD's other than gfx942.
+    8.0, AMD's other than gfx942 and gfx950.
     """
     arch = _arch(properties)
     known = _known(properties, arch)
@@ -95,9 +96,9 @@ def _arch(properties: DeviceProperties) -> str:
     """LLVM's name of the device's architecture."""
     amd = str(getattr(properties, "gcnArchName", "")).partition(":")[0]
     if amd.startswith("gfx"):
-        if amd != "gfx942":
+        if amd not in _AMD:
             raise UnsupportedTargetError(
-                f"{properties.name} ({amd}): of AMD's GPUs only gfx942 (MI300 series) is supported"
+                f"{properties.name} ({amd}): of AMD's GPUs only gfx942 (MI300 series) and gfx950 (MI350) are supported"
             )
         return amd
     capability = (properties.major, properties.minor)

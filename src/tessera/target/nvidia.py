@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs as their white papers and data sheets describe them: those of data centers, and Ada's largest card.
+"""NVIDIA's GPUs as their white papers and data sheets describe them: those of data centers, and the largest for games.
 
 Every peak is printed figure and arithmetic at once: multiprocessors x clock x operations a clock must give what is
 printed, to a percent (a test says so). Where two documents differ the comment says which one was taken, and why.
@@ -27,6 +27,7 @@ _H100_TABLE = f"{_H100}, table 3, Comparison of NVIDIA A100 and H100 Data Center
 _H200_SHEET = "NVIDIA H200 Tensor Core GPU, data sheet, technical specifications"
 _HGX_B200 = "NVIDIA HGX, data sheet, HGX B200: an eighth of the eight GPUs' figures, halved where printed with sparsity"
 _GB200 = "NVIDIA GB200 NVL72, data sheet: half of a superchip's figures, halved where printed with sparsity"
+_RTX = "NVIDIA RTX Blackwell GPU Architecture, white paper, appendix A, GeForce RTX 5090, as others quote it, not read"
 _BLACKWELL_GUIDE = "CUDA Toolkit 13.0, NVIDIA Blackwell Tuning Guide, Memory System"
 _GUIDE = "CUDA C++ Programming Guide, table Technical Specifications per Compute Capability"
 _BANKS = "CUDA C++ Programming Guide, Shared Memory: 32 banks of 4 bytes a clock, at the boost clock"
@@ -164,30 +165,64 @@ _ADA_RATES: _Rates = {
     ("int8", "matrix"): (2048, 660.6),
 }
 """With sums in fp32, as kernels form them; of fp16 and fp8 the card does twice as many with sums in fp16. fp64 is a
-64th of fp32, as the white paper says.
+64th of fp32, as the white paper says. The RTX 5090 does as many a clock.
 """
 
 
-def _rtx_4090() -> Target:
+_RTX_5090_RATES: _Rates = {
+    key: (per_clock, printed)
+    for (key, (per_clock, _)), printed in zip(
+        _ADA_RATES.items(), (1.637, 104.8, 104.8, 209.5, 209.5, 419.0, 419.0, 838.0), strict=True
+    )
+}
+
+
+def _geforce(
+    arch: str,
+    name: str,
+    rates: _Rates,
+    multiprocessors: int,
+    clock_hz: float,
+    power_w: float,
+    l2_mib: int,
+    memory: tuple[int, float, str],
+    host: Link,
+    source: str,
+) -> Target:
+    """A card for games; `memory` is GiB, TB/s and its kind. One block has at most 99 KiB of shared memory."""
+    guide = f"{_GUIDE}, {arch[3:-1]}.{arch[-1]}"
     sheet = DataSheet(
-        device_names=("NVIDIA GeForce RTX 4090",),
-        peaks=_peaks(_ADA_RATES, 2520e6, 2520e6, _ADA),
+        device_names=(f"NVIDIA GeForce {name}",),
+        peaks=_peaks(rates, clock_hz, clock_hz, source),
         memory=(),
-        clock_hz=2520e6,
-        clock_source=_ADA,
-        power_w=450,
-        power_source=_ADA,
-        interconnect=Interconnect((_pcie(4, 31.5, f"{_ADA}: PCI Express Gen 4 over x16, 31.5 GB/s each way"),)),
-        sources=(("multiprocessors", _ADA), ("limits", f"{_GUIDE}, 8.9")),
+        clock_hz=clock_hz,
+        clock_source=source,
+        power_w=power_w,
+        power_source=source,
+        interconnect=Interconnect((host,)),
+        sources=(("multiprocessors", source), ("limits", guide)),
     )
     levels = {
-        "shared": (100 * _KIB, f"{_GUIDE}, 8.9"),
-        "L1": (128 * _KIB, f"{_ADA}: combined L1 data cache and shared memory"),
-        "L2": (72 * _MIB, _ADA),
-        "HBM": (24 * _GIB, f"{_ADA}: GDDR6X"),
+        "shared": (100 * _KIB, guide),
+        "L1": (128 * _KIB, f"{source}: combined L1 data cache and shared memory"),
+        "L2": (l2_mib * _MIB, source),
+        "HBM": (memory[0] * _GIB, f"{source}: {memory[2]}"),
     }
-    memory = (1.008, f"{_ADA}: GDDR6X, 384 bits at 21 Gbit/s")
-    return _target("sm_89", "RTX-4090", 128, levels, _limits(100, 48, 24), memory, (None, _NO_L2), sheet)
+    rate = (memory[1], f"{source}: {memory[2]}")
+    limits = _limits(100, 48, 24)
+    return _target(arch, name.replace(" ", "-"), multiprocessors, levels, limits, rate, (None, _NO_L2), sheet)
+
+
+def _rtx_4090() -> Target:
+    host = _pcie(4, 31.5, f"{_ADA}: PCI Express Gen 4 over x16, 31.5 GB/s each way")
+    memory = (24, 1.008, "GDDR6X, 384 bits at 21 Gbit/s")
+    return _geforce("sm_89", "RTX 4090", _ADA_RATES, 128, 2520e6, 450, 72, memory, host, _ADA)
+
+
+def _rtx_5090() -> Target:
+    host = _pcie(5, 63, f"{_RTX}: PCI Express Gen 5 over x16, 63 GB/s each way")
+    memory = (32, 1.792, "GDDR7, 512 bits at 28 Gbit/s")
+    return _geforce("sm_120", "RTX 5090", _RTX_5090_RATES, 170, 2407e6, 575, 96, memory, host, _RTX)
 
 
 _HOPPER: _Rates = {
@@ -286,6 +321,7 @@ TARGETS: tuple[Target, ...] = (
     _a100(80, 2.039, ("NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM-80GB")),
     _a100(40, 1.555, ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM-40GB")),
     _rtx_4090(),
+    _rtx_5090(),
     _hopper("H100-SXM5-80GB", ("NVIDIA H100 80GB HBM3",), (80, 3.352, _H100_TABLE), _H100_TABLE, _H100_TABLE),
     # The H200's sheet rounds its peaks to whole TFLOP/s (989, 67): the die is the H100's, so the finer figures hold.
     _hopper(

@@ -32,6 +32,7 @@ from tessera.lazy.structures.structure import Plan
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording.facts import SCRATCH, Traffic
 from tessera.runtime.devices.device import Driver
+from tessera.scheduling.families.backends import BACKEND, named_backend
 from tessera.scheduling.families.cost import Estimate, RooflineModel
 from tessera.scheduling.families.family import Kernels, Layouts, Problem
 from tessera.scheduling.families.gpu_cost import GpuRooflineModel
@@ -263,10 +264,12 @@ class DeviceCompiler:
 
     def permits(self, subject: Subject, problem: Problem, schedule: Schedule) -> bool:
         """Whether a schedule that comes from another shape or from a file has the knobs of a problem and keeps its
-        rules, the user's pins and the policy's order of sums.
+        rules, the user's pins and the policy's order of sums, and names a backend that there is here.
         """
         kernels, start = subject.kernels, subject.kernels.start(problem)
         if not is_like(schedule, start) and kernels.space(problem).unlike(schedule):
+            return False
+        if BACKEND in start and named_backend(schedule) not in self.planner.backends:
             return False
         if not all(rule.holds(schedule, problem) for rule in kernels.rules):
             return False

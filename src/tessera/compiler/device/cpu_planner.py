@@ -56,8 +56,13 @@ class CpuPlanner:
 
     def __init__(self, maker: Maker, backend: CpuBackend) -> None:
         self._maker, self.backend = maker, backend
+        self.backends: tuple[str, ...] = ()
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
         self._pool: CompilePool | None = None
+
+    def backend_of(self, schedule: Schedule) -> CpuBackend:
+        """The one that there is."""
+        return self.backend
 
     # -- kernels --------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backend.contract import StaticFacts
-from tessera.backend.registry import gpu_backend
 from tessera.compiler.bind.arrays import Call
 from tessera.compiler.bind.launches import Choice
 from tessera.compiler.device.compiler import DeviceCompiler
@@ -17,6 +16,7 @@ from tessera.compiler.device.refinement import Pruned, refined
 from tessera.compiler.device.sites import Site
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError, ScheduleError
+from tessera.scheduling.families.backends import BACKEND
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.gpu_estimate import GpuEstimate
@@ -44,17 +44,18 @@ def gpu_kernels(
     target: Target,
     pins: Schedule | None = None,
     candidates: int = 0,
-    backend: str = "",
 ) -> list[GpuKernel]:
     """The kernels that `op` applied to operands of these shapes takes on `target`, compiled without running any.
 
     `shapes` and `dtype` are those of `autotune`; `pins` are knobs that differ from the default schedules. Without pins
-    so many `candidates` of the model are compiled for each kernel, and the best of those that do not spill is taken.
-    `backend` names what makes code where a GPU has several. Raises what the operator raises for them, ScheduleError for
-    pins that break a rule, DeviceError for no such backend, and UnsupportedTargetError where it is not installed.
+    but for `backend` so many `candidates` of the model are compiled for each kernel, by each backend that is installed
+    or the one that is pinned, and the best of those that do not spill is taken. Raises what the operator raises for
+    them, ScheduleError for pins that break a rule, and UnsupportedTargetError where a backend is not installed.
     """
-    sites = gpu_sites(op, shapes, dtype, target, pins)
-    found = refined(sites, DeviceCompiler(target, gpu_backend(name=backend)), 0 if pins else candidates)
+    sites, knobs = gpu_sites(op, shapes, dtype, target, pins), (pins or Schedule()).keys()
+    compiler = DeviceCompiler(target)
+    backends = () if BACKEND in knobs else compiler.planner.backends
+    found = refined(sites, compiler, 0 if knobs - {BACKEND} else candidates, backends=backends)
     return [
         GpuKernel(
             name=each.site.name,

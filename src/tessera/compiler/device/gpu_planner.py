@@ -5,10 +5,13 @@ that are missing in one go.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from xdsl.dialects.builtin import ModuleOp
 
 from tessera import settings
-from tessera.backend.contract import GpuBackend, GpuKernelObject
+from tessera.backend.contract import GpuBackend, GpuKernelObject, StaticFacts
+from tessera.backend.registry import backend_names, gpu_backend
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, Memory, kernel_launches
 from tessera.compiler.bind.library_calls import library_call
 from tessera.compiler.bind.subjects import Subject
@@ -27,9 +30,13 @@ from tessera.runtime.plans.gpu_graphs import shared_runner
 from tessera.runtime.plans.gpu_library_plan import MixedDevicePlan
 from tessera.runtime.plans.gpu_plan import DevicePlan
 from tessera.runtime.plans.gpu_timed_plan import TimedDevicePlan, TimedStep, tile_memory
+from tessera.scheduling.families.backends import TRITON, backends_for, named_backend
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system.caching import cached_property
 from tessera.target.occupancy import occupancy
 from tessera.tuning.measure.workload import GpuLaunch
+
+T = TypeVar("T")
 
 LOWERED: Final = Table[tuple[Subject, Schedule, bool], Lowered]("lowered kernels, and their timed builds")
 ALIGNED: Final[frozenset[int]] = frozenset()
@@ -46,6 +53,24 @@ class GpuPlanner:
     def __init__(self, maker: Maker, backend: GpuBackend, driver: Driver | None) -> None:
         self._maker, self.backend, self.driver = maker, backend, driver
         self.device = "cuda:0" if driver is None else driver.name
+
+    def backend_of(self, schedule: Schedule) -> GpuBackend:
+        """What makes code under a schedule. Raises DeviceError for a backend that the device does not have."""
+        name = named_backend(schedule)
+        return self.backend if name == TRITON else gpu_backend(self.device, name)
+
+    @cached_property
+    def backends(self) -> tuple[str, ...]:
+        """The default, and those that are installed, have code for the GPU, and whose kernels its driver launches."""
+        return tuple(name for name in backends_for(self._maker.target) if name == TRITON or self._has(name))
+
+    def _has(self, name: str) -> bool:
+        if name not in backend_names(self.device) or not (self.driver is None or self.driver.launches_tiles):
+            return False
+        try:
+            return bool(gpu_backend(self.device, name).version())
+        except UnsupportedTargetError:
+            return False
 
     # -- kernels --------------------------------------------------------------------------------------------------
 
@@ -65,7 +90,21 @@ class GpuPlanner:
 
     def _objects(self, sites: Sequence[Site]) -> list[GpuKernelObject | CompileError]:
         """The kernels of launches, compiled in one go or found on disk, or why one does not compile."""
-        return self.backend.compile_all([site.module for site in sites], self._maker.target)
+        return self._by_backend(sites, lambda backend, modules: backend.compile_all(modules, self._maker.target))
+
+    def facts(self, sites: Sequence[Site]) -> list[StaticFacts | CompileError]:
+        """What the kernels of launches become, compiled in one go, or why one does not compile."""
+        return self._by_backend(sites, lambda backend, modules: backend.facts(modules, self._maker.target))
+
+    def _by_backend(self, sites: Sequence[Site], ask: Callable[[GpuBackend, list[ModuleOp]], list[T]]) -> list[T]:
+        """What `ask` finds for each launch of the backend that its schedule names."""
+        names = [named_backend(site.launch.schedule) for site in sites]
+        found = dict[int, T]()
+        for name in dict.fromkeys(names):
+            places = [place for place, each in enumerate(names) if each == name]
+            backend = self.backend_of(sites[places[0]].launch.schedule)
+            found.update(zip(places, ask(backend, [sites[place].module for place in places]), strict=True))
+        return [found[place] for place in range(len(sites))]
 
     def _compile_missing(self, sites: Sequence[Site]) -> None:
         """Compiles the kernels that are new, all in one go, and loads them. Raises CompileError."""
@@ -205,8 +244,9 @@ class GpuPlanner:
 
     @property
     def generator(self) -> str:
-        """The revision of the sources, and the version of Triton, which make code."""
-        return f"{generator_revision()} Triton {self.backend.version()}"
+        """The revision of the sources, and the versions of the compilers, which make code."""
+        others = [gpu_backend(self.device, name).version() for name in self.backends[1:]]
+        return " ".join([f"{generator_revision()} Triton {self.backend.version()}", *others])
 
     def build(self, launch: Launch) -> GpuBuild:
         """A launch of a candidate. Compiles nothing."""

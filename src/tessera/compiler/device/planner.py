@@ -93,6 +93,15 @@ class Planner(Protocol):
     def backend(self) -> Backend[Any]:
         """What makes code of Tile IR."""
 
+    def backend_of(self, schedule: Schedule) -> Backend[Any]:
+        """What makes code under a schedule, which may name one. Raises DeviceError for one that there is not."""
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The names of the backends that schedules may name and that make code here, the default first; none where
+        there is no choice.
+        """
+
     def kernel(self, choice: Choice) -> Any:
         """The kernel of a choice: one object for all calls that run it."""
 

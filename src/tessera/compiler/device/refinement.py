@@ -12,6 +12,7 @@ from tessera.compiler.device.gpu_planner import GpuPlanner
 from tessera.compiler.device.layouts import layouts_of
 from tessera.compiler.device.sites import Site
 from tessera.errors import CompileError
+from tessera.scheduling.families.backends import BACKEND, deciding, named_backend
 from tessera.scheduling.families.gpu_cost import GpuRooflineModel
 from tessera.scheduling.families.product.gpu.choice import SAME
 from tessera.scheduling.families.registry import gpu_model
@@ -19,6 +20,9 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.gpu_estimate import GpuEstimate
 from tessera.scheduling.model.gpu_resources import BlockResources
 from tessera.target import Target
+
+_LOOKED = 4
+"""Of so many schedules for each that is compiled those are taken that make different kernels."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +46,23 @@ class Refined:
 
 
 def refined(
-    sites: Sequence[Site], compiler: DeviceCompiler, count: int, model: GpuRooflineModel | None = None
+    sites: Sequence[Site],
+    compiler: DeviceCompiler,
+    count: int,
+    model: GpuRooflineModel | None = None,
+    backends: Sequence[str] = (),
 ) -> list[Refined]:
-    """Each site under the best of its own schedule and of the `count` schedules that the model likes best.
+    """Each site under the best of its own schedule and of the `count` schedules that the model likes best, each made by
+    all `backends` (none: by the one that the site's schedule names).
 
     All are compiled in one process. Those that do not compile, spill, or fit no multiprocessor are pruned; of the rest
     the one whose estimate with the compiler's figures is least is taken, the site's own where it is as good. With a
     `count` of 0 nothing but the site's own schedule is looked at, and it is kept whatever it does.
     """
     rates = model or GpuRooflineModel(None, compiler.target)
-    rivals = [_rivals(site, compiler, count, rates) for site in sites]
+    rivals = [_rivals(site, compiler, count, rates, backends) for site in sites]
     assert isinstance(compiler.planner, GpuPlanner), "only kernels of GPUs are refined"
-    found = iter(compiler.planner.backend.facts([each.module for group in rivals for each in group], compiler.target))
+    found = iter(compiler.planner.facts([each for group in rivals for each in group]))
     return [_best([(each, next(found)) for each in group], compiler.target, rates) for group in rivals]
 
 
@@ -72,15 +81,25 @@ def _problem(site: Site) -> Any | None:
     return subject.problem(call.shaped.extents, 1, layouts)
 
 
-def _rivals(site: Site, compiler: DeviceCompiler, count: int, model: GpuRooflineModel) -> list[Site]:
+def _rivals(
+    site: Site, compiler: DeviceCompiler, count: int, model: GpuRooflineModel, backends: Sequence[str]
+) -> list[Site]:
     """The site, and others of the same launch under schedules that the model likes."""
-    problem = _problem(site)
-    own = site.launch.schedule
-    liked: list[Schedule] = []
-    if problem is not None and count:
-        liked = [found.schedule for found in gpu_model(problem).best(problem, count, model.machine)]
-    others = [schedule for schedule in liked if schedule != own]
-    return [site, *(_under(schedule, site, compiler) for schedule in others[: max(count - 1, 0)])]
+    problem, own = _problem(site), site.launch.schedule
+    if problem is None or not count:
+        return [site]
+    liked = [own, *(found.schedule for found in gpu_model(problem).best(problem, _LOOKED * count, model.machine))]
+    rivals = [each for maker in backends or (named_backend(own),) for each in _made_by(maker, liked, count)]
+    return [site, *(_under(schedule, site, compiler) for schedule in rivals if schedule != own)]
+
+
+def _made_by(backend: str, schedules: Sequence[Schedule], count: int) -> list[Schedule]:
+    """The first of some schedules that a backend makes different kernels of."""
+    found: dict[Schedule, Schedule] = {}
+    for schedule in schedules:
+        made = schedule.replace(**{BACKEND: backend})
+        found.setdefault(deciding(made), made)
+    return list(found.values())[:count]
 
 
 def _under(schedule: Schedule, site: Site, compiler: DeviceCompiler) -> Site:

@@ -50,11 +50,11 @@ def code(expression: object, step: int, label: str, schedule: str) -> dict[str, 
         if not isinstance(launch, Launch):
             raise ProfileError("a call of a library, which has no code of Tessera's")
         pinned = Schedule.parse(schedule) if schedule else launch.schedule
-        module = compiler.tile_ir(launch.subject, pinned)
+        module, backend = compiler.tile_ir(launch.subject, pinned), compiler.planner.backend_of(pinned)
         texts = {title: _told(partial(inspect_structure, asked, level)) for level, title in LEVELS.items()}
         texts["Tile IR"] = _told(lambda: print_module(module))
-        texts["Target source"] = _told(lambda: str(compiler.backend.emit(module, compiler.target, "source")))
-        texts["Assembly"] = _told(lambda: str(compiler.backend.emit(module, compiler.target, "asm")))
+        texts["Target source"] = _told(lambda: str(backend.emit(module, compiler.target, "source")))
+        texts["Assembly"] = _told(lambda: str(backend.emit(module, compiler.target, "asm")))
         return {
             "texts": texts,
             "target": compiler.target.name,

@@ -167,7 +167,9 @@ def _tile_text(structure: Structure) -> str:
 def _target_text(structure: Structure) -> str:
     compiler = compilers.compiler_of(structure.device)
     texts = [
-        compiler.backend.emit(compiler.tile_ir(choice.subject, choice.schedule), compiler.target, "source")
+        compiler.planner.backend_of(choice.schedule).emit(
+            compiler.tile_ir(choice.subject, choice.schedule), compiler.target, "source"
+        )
         for choice in choices_of(structure)
     ]
     return "\n".join(str(text) for text in texts)

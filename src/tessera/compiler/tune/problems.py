@@ -17,11 +17,12 @@ from tessera.compiler.tune.candidates import Candidates
 from tessera.compiler.tune.identities import arch_of, identify
 from tessera.compiler.tune.workloads import extents_of_call
 from tessera.errors import CompileError, UnsupportedTargetError
+from tessera.scheduling.families.backends import BACKEND
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.families.legality import FUSION
 from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.language.columns import Columns
-from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.scheduling.model.estimate import Estimates
 from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
 from tessera.tuning.measure.metrics import CallWork, Roof
@@ -75,7 +76,11 @@ def _searched(call: Call, compiler: DeviceCompiler, subject: Subject, problem: P
     """The schedules that are looked at."""
     space = compiler.space(subject, problem)
     searched = subject.kernels.searched(space, problem)
-    choices = {name: values for name, values in searched.items() if name not in subject.pins}
+    choices: dict[str, Sequence[KnobValue]] = {
+        name: values for name, values in searched.items() if name not in subject.pins
+    }
+    if BACKEND in space.by_name and BACKEND not in subject.pins:
+        choices[BACKEND] = compiler.planner.backends
     if FUSION in space.by_name and (parts_of(call.item) is None or is_packed(call)):
         # The operations of a kernel over panels, one by one, would read the operand that these were made of.
         choices[FUSION] = [True]

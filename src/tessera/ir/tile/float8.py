@@ -8,7 +8,6 @@ says how numbers round); the method is that of SoftFloat and of torch's headers 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -33,47 +32,17 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
+from tessera.ir.tile.float8_formats import FP8_E4M3, FP8_E5M2, SINGLE_MANTISSA, Float8Format
 
 _I8: Final = IntegerType(8)
-_MANTISSA: Final = 23
-_BIAS: Final = 127
-_INFINITY: Final = 0xFF << _MANTISSA
+_INFINITY: Final = 0xFF << SINGLE_MANTISSA
 
 
-@dataclass(frozen=True)
-class _Format:
-    """Bits of the mantissa, the exponent's bias, the least pattern that is no finite number, and the fp32 pattern from
-    which on all numbers become one.
-    """
-
-    mantissa: int
-    bias: int
-    special: int
-    saturates: int
-    torch: torch.dtype
-
-    @property
-    def dropped(self) -> int:
-        return _MANTISSA - self.mantissa
-
-    @property
-    def offset(self) -> int:
-        """What turns an exponent into one of fp32, in place."""
-        return _BIAS - self.bias << _MANTISSA
-
-    @property
-    def smallest_normal(self) -> int:
-        """As an fp32 pattern."""
-        return self.offset + (1 << _MANTISSA)
+_FORMATS: Final[Mapping[type[Attribute], Float8Format]] = {Float8E4M3FNType: FP8_E4M3, Float8E5M2Type: FP8_E5M2}
+_TORCH: Final = {FP8_E4M3: torch.float8_e4m3fn, FP8_E5M2: torch.float8_e5m2}
 
 
-_FORMATS: Final[Mapping[type[Attribute], _Format]] = {
-    Float8E4M3FNType: _Format(3, 7, 0x7F, 0x43E0_0000, torch.float8_e4m3fn),  # saturates at 448
-    Float8E5M2Type: _Format(2, 15, 0x7C, 0x4780_0000, torch.float8_e5m2),  # 65536 becomes infinite
-}
-
-
-def _format(kind: Attribute) -> _Format | None:
+def _format(kind: Attribute) -> Float8Format | None:
     """The format of a type's elements, None for those that are no 8-bit floats."""
     element = kind.element_type if isinstance(kind, (VectorType, MemRefType)) else kind
     return _FORMATS.get(type(element))
@@ -93,9 +62,10 @@ def _values(module: ModuleOp) -> Iterator[SSAValue]:
                 yield from block.args
 
 
-def float8_to_integers(module: ModuleOp, native: bool) -> ModuleOp:
+def float8_to_integers(module: ModuleOp, native: bool, rounds: bool = True) -> ModuleOp:
     """The module without 8-bit floats, or, where the compiler is `native` to them, without roundings to `f8E5M2`:
-    GPUs' instructions saturate where infinity is meant. A module that has none to begin with is given back itself.
+    GPUs' instructions saturate where infinity is meant. Unless it `rounds` to `f8E4M3FN` as is meant, there are none of
+    those either. A module that has none to begin with is given back itself.
 
     Raises CompileError for arithmetic on 8-bit floats, which kernels do in fp32.
     """
@@ -107,7 +77,7 @@ def float8_to_integers(module: ModuleOp, native: bool) -> ModuleOp:
         if not involved:
             continue
         if isinstance(op, tile.CastOp):
-            _replace_cast(op, native)
+            _replace_cast(op, native, rounds)
         elif isinstance(op, tile.MmaOp):
             if not native:
                 _widen_operands(op)
@@ -142,9 +112,9 @@ def _retype(module: ModuleOp) -> None:
             _replace(op, op.input)
 
 
-def _pattern(number: float, form: _Format) -> int:
+def _pattern(number: float, form: Float8Format) -> int:
     """The signed pattern of a number."""
-    return int(torch.tensor([number], dtype=torch.float64).to(form.torch).view(torch.int8).item())
+    return int(torch.tensor([number], dtype=torch.float64).to(_TORCH[form]).view(torch.int8).item())
 
 
 class _Writer:
@@ -195,13 +165,13 @@ class _Writer:
         return self.put(tile.SelectOp.create(operands=[holds, yes, no], result_types=[yes.type]))
 
 
-def _replace_cast(op: tile.CastOp, native: bool) -> None:
+def _replace_cast(op: tile.CastOp, native: bool, rounds: bool) -> None:
     source, target = _format(op.value.type), _format(op.result.type)
     if source is target:
         _replace(op, op.value)
         return
     writer = _Writer(op, op.result.type.get_shape())
-    if native and target is not _FORMATS[Float8E5M2Type]:
+    if native and (target is None or (rounds and target is _FORMATS[Float8E4M3FNType])):
         return
     number = op.value
     if source is not None:
@@ -241,7 +211,7 @@ def _replace(op: Operation, result: SSAValue) -> None:
     op.erase()
 
 
-def _widened(writer: _Writer, pattern: SSAValue, form: _Format) -> SSAValue:
+def _widened(writer: _Writer, pattern: SSAValue, form: Float8Format) -> SSAValue:
     """A tile of patterns as `f32`, exactly. Numbers below the smallest normal one come of a subtraction, never of a
     number that is below fp32's: the machine may take those as zero.
     """
@@ -259,18 +229,17 @@ def _widened(writer: _Writer, pattern: SSAValue, form: _Format) -> SSAValue:
     return writer.bits(writer.on(arith.OrIOp, magnitude, sign), f32)
 
 
-def _rounded(writer: _Writer, number: SSAValue, form: _Format) -> SSAValue:
+def _rounded(writer: _Writer, number: SSAValue, form: Float8Format) -> SSAValue:
     """A tile of `f32` rounded to nearest, ties to even, as `i32` patterns; NaN is 0x7F with its sign."""
     bits = writer.bits(number, i32)
     magnitude = writer.on(arith.AndIOp, bits, 0x7FFF_FFFF)
     clamped = writer.choose("lt", magnitude, form.saturates, magnitude, writer.constant(form.saturates))
     odd = writer.on(arith.AndIOp, writer.on(arith.ShRSIOp, clamped, form.dropped), 1)
-    up = writer.on(arith.AddiOp, clamped, (1 << form.dropped - 1) - 1 - form.offset)
+    up = writer.on(arith.AddiOp, clamped, form.rebias)
     normal = writer.on(arith.ShRSIOp, writer.on(arith.AddiOp, up, odd), form.dropped)
     # The unit in the last place of this power of two is the smallest number of the format.
-    adder = form.smallest_normal + (form.dropped << _MANTISSA)
-    added = arith.AddfOp(writer.bits(clamped, f32), writer.bits(writer.constant(adder), f32))
-    small = writer.on(arith.SubiOp, writer.bits(writer.put(added), i32), adder)
+    added = arith.AddfOp(writer.bits(clamped, f32), writer.bits(writer.constant(form.adder), f32))
+    small = writer.on(arith.SubiOp, writer.bits(writer.put(added), i32), form.adder)
     rounded = writer.choose("lt", clamped, form.smallest_normal, small, normal)
     rounded = writer.choose("gt", magnitude, _INFINITY, writer.constant(0x7F), rounded)
     sign = writer.on(arith.AndIOp, writer.on(arith.ShRSIOp, bits, 24), 0x80)

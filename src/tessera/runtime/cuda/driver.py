@@ -11,7 +11,7 @@ from tessera.errors import DeviceError, UnsupportedTargetError
 from tessera.runtime.cuda.context import Context
 from tessera.runtime.cuda.graphs import CudaGraph
 from tessera.runtime.cuda.kernels import CudaKernel, DirectSite
-from tessera.runtime.cuda.libcuda import Libcuda
+from tessera.runtime.cuda.libcuda import OLDEST_TILE_DRIVER, Libcuda
 from tessera.runtime.cuda.memory import DeviceAllocator, DeviceBytes
 from tessera.runtime.cuda.parameters import Number
 from tessera.runtime.cuda.results import SUCCESS
@@ -33,6 +33,7 @@ class CudaDriver:
     def __init__(self, name: str, ordinal: int, target: Target, library: Libcuda, allocator: DeviceAllocator) -> None:
         self.name = name
         self.target = target
+        self.launches_tiles = library.driver_version() >= OLDEST_TILE_DRIVER
         self._context = Context(library, ordinal)
         self._library = library
         self._allocator = allocator
@@ -52,8 +53,8 @@ class CudaDriver:
     def load(self, kernel: GpuKernelObject) -> CudaKernel:
         """The kernel, loaded once and remembered.
 
-        Raises UnsupportedTargetError where it was compiled for another GPU, or takes more shared memory than this one
-        has.
+        Raises UnsupportedTargetError where it was compiled for another GPU, takes more shared memory than this one has,
+        or is one of CUDA's tiles and the driver too old.
         """
         with self._lock:
             known = self._loaded.get(kernel)
@@ -63,6 +64,11 @@ class CudaDriver:
                         f"kernel {kernel.entry} was compiled for {kernel.arch}, and {self.name} is another GPU: "
                         f"{self.target.name} ({self.target.arch})",
                         hints=["compile it for this GPU: objects are cached by target"],
+                    )
+                if kernel.launch.is_tile and not self.launches_tiles:
+                    raise UnsupportedTargetError(
+                        f"{kernel.entry} is a kernel of CUDA's tiles, which the driver of {self.name} cannot launch",
+                        hints=["a driver r580 or newer does", "leave the knob `backend` at 'triton'"],
                     )
                 known = CudaKernel(self._context, kernel)
                 self._loaded[kernel] = known

@@ -47,7 +47,7 @@ class CudaKernel:
                 library.call("cuFuncSetAttribute", self.function, cuda.FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
 
     def _reserve_shared_memory(self) -> None:
-        library, wanted = self.context.library, self.kernel.shared_bytes
+        library, wanted = self.context.library, self.kernel.launched_shared_bytes
         if wanted <= _SHARED_WITHOUT_ASKING:
             return
         optin = cuda.DEVICE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
@@ -116,10 +116,10 @@ class DirectSite(LaunchSite):
         super().__init__(kernel)
         attributes = kernel.attributes
         self._config = cuda.LaunchConfig(
-            blockDimX=kernel.kernel.threads,
+            blockDimX=kernel.kernel.launched_threads,
             blockDimY=1,
             blockDimZ=1,
-            sharedMemBytes=kernel.kernel.shared_bytes,
+            sharedMemBytes=kernel.kernel.launched_shared_bytes,
             attrs=ctypes.addressof(attributes) if len(attributes) else None,
             numAttrs=len(attributes),
         )
@@ -142,10 +142,10 @@ class NodeSite(LaunchSite):
         super().__init__(kernel)
         self._node = cuda.KernelNodeParams(
             func=kernel.function,
-            blockDimX=kernel.kernel.threads,
+            blockDimX=kernel.kernel.launched_threads,
             blockDimY=1,
             blockDimZ=1,
-            sharedMemBytes=kernel.kernel.shared_bytes,
+            sharedMemBytes=kernel.kernel.launched_shared_bytes,
             kernelParams=self.parameters,
         )
         self.node_parameters = ctypes.addressof(self._node)

@@ -21,6 +21,8 @@ Function: TypeAlias = Callable[..., int]
 LIBRARY: Final = "libcuda.so.1"
 OLDEST_DRIVER: Final = 12_000
 """CUDA 12.0: the first driver with launch attributes, tensor maps and the graph functions of this form together."""
+OLDEST_TILE_DRIVER: Final = 13_000
+"""CUDA 13.0, r580: the first that launches kernels of CUDA's tiles ("CUDA 13.1 Release Notes")."""
 
 _pointer = c_void_p
 

@@ -3,7 +3,7 @@
 Triton 3.6 appends two pointers to a kernel's own parameters, to scratch memory and to the memory of instrumented
 kernels, and takes a tensor descriptor apart (`make_launcher` in its backends/nvidia/driver.py): into a tensor map,
 extents and strides where the code copies by tensor maps; else into address, extents, strides, a flag, and extents and
-strides once more.
+strides once more. Kernels of CUDA's tiles take their own parameters alone.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ParameterLayout:
         self.parameters = kernel.parameters
         self.count = sum(parameter.words for parameter in kernel.parameters)
         parts = _parts(kernel)
-        appended = ["*scratch", "*profile"] if kernel.launch.scratch_parameters else []
+        appended = [] if kernel.launch.is_tile else ["*scratch", "*profile"]
         self.fields = _placed([*(part.kind for part in parts), *appended])
         values = [field for field in self.fields if field.kind != MAP]
         self.nbytes = values[-1].offset + values[-1].size if values else 0

@@ -72,6 +72,10 @@ class Driver(Protocol):
     def target(self) -> Target:
         """What kernels for this device are compiled for."""
 
+    @property
+    def launches_tiles(self) -> bool:
+        """Whether it launches kernels of CUDA's tiles (`LaunchFacts.is_tile`)."""
+
     def allocate(self, nbytes: int) -> DeviceMemory:
         """Memory of the device (0 bytes are allowed) with arbitrary contents.
 

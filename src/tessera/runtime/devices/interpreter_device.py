@@ -33,6 +33,7 @@ class InterpreterDriver:
     def __init__(self, target: Target) -> None:
         self.name = INTERPRETER
         self.target = target
+        self.launches_tiles = False
         self._lock = threading.Lock()
         self._loaded: dict[GpuKernelObject, InterpretedKernel] = {}
 

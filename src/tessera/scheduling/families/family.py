@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.scheduling.binding.arrays import Arrays, Copy, Limits, Pattern, ShapedArrays
 from tessera.scheduling.binding.regions import Region
+from tessera.scheduling.families.backends import with_backend
 from tessera.scheduling.families.decomposition import Decomposition
 from tessera.scheduling.language.columns import Knobs
 from tessera.scheduling.language.knobs import Rule, Space
@@ -203,7 +204,9 @@ class GpuModel:
 
 @dataclass(frozen=True)
 class GpuKernels:
-    """A family's kernels on GPUs: `Kernels` says what each field is. One worker, the device, runs them all."""
+    """A family's kernels on GPUs: `Kernels` says what each field is. One worker, the device, runs them all. All have
+    the knob `backend`, which `space`, `start` and `rules` get here.
+    """
 
     name: str
     pose: Callable[[Any, Target], Poser]
@@ -224,6 +227,12 @@ class GpuKernels:
     code_axes: frozenset[str] = frozenset()
     step_knobs: frozenset[str] = frozenset()
     tunes_steps: Literal[False] = False
+
+    def __post_init__(self) -> None:
+        for name, value in zip(
+            ("space", "start", "rules"), with_backend(self.space, self.start, self.rules), strict=True
+        ):
+            object.__setattr__(self, name, value)
 
     @property
     def is_modelled(self) -> bool:

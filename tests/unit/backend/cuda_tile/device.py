@@ -63,7 +63,7 @@ class _Backend(CudaTileBackend):
         emitted = emit(module, target)
         text = text_of(emitted.program)
         self.known.kernels[text] = emitted, module
-        launch = LaunchFacts(scratch_parameters=False)
+        launch = LaunchFacts(is_tile=True)
         name = emitted.program.name
         return GpuKernelObject(b"", name, text, target.arch, 1, 0, emitted.parameters, launch, "interpreted", 0, 0)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,11 +13,13 @@ from pathlib import Path
 
 import numpy
 import pytest
+import torch
 
 from tessera import op, target
 from tessera.backend.triton import TritonBackend
 from tessera.compiler.device.gpu import gpu_sites
 from tessera.dtypes import DType, bf16, fp8_e4m3, fp8_e5m2, fp16, fp32
+from tessera.ir.tile.float8_formats import FP8_E4M3, FP8_E5M2
 from tessera.lazy.policy import Mode, policy
 from tessera.scheduling.families.product.gpu import space as gpu_space
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
@@ -91,6 +95,32 @@ def test_gpus_without_these_formats_multiply_in_fp16(dtype: DType, gpu: str) -> 
     text = facts.text
     assert "float8" not in text
     assert "tl.dot" in text
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gpus"), [(fp8_e4m3, ("sm90", "sm100", "sm120")), (fp8_e5m2, ())], ids=("fp8_e4m3", "fp8_e5m2")
+)
+def test_instructions_round_only_where_they_saturate_and_round_as_cpus_do(dtype: DType, gpus: tuple[str, ...]) -> None:
+    """An RTX 4090 rounds twice, an MI355X makes fp16 saturate as well; no GPU makes fp8_e5m2 infinite."""
+    for gpu in ("sm80", "sm89", "sm90", "sm100", "sm120", "gfx942", "gfx950"):
+        (site,) = gpu_sites(lambda x: op.cast(x, dtype), (64,), "fp32", target.gpu(gpu))
+        source = str(TritonBackend().emit(site.module, target.gpu(gpu), "source"))
+        assert bool(re.search(r"\.to\(tl\.float8\w+\)", source)) == (gpu in gpus), gpu
+
+
+def test_too_large_numbers_become_what_torch_makes_of_them() -> None:
+    """The rule of `float8_formats.py`, at both sides of the last number that does not round to what is too large."""
+    for form, kind in ((FP8_E4M3, torch.float8_e4m3fn), (FP8_E5M2, torch.float8_e5m2)):
+        largest = torch.finfo(kind).max
+        numbers = torch.tensor([largest, 1.01 * largest, 2 * largest, 1e30, math.inf, -math.inf, math.nan])
+        made = numbers.to(kind).view(torch.uint8)
+        assert (made[2:5] == form.overflow).all()
+        assert made[5] == form.overflow | 0x80
+        assert made[6] == 0x7F
+        assert made[0] == form.special - 1 or form.overflow == made[0]
+        cpu, gpu = (op.cast(op.tensor(numbers, device=device), kind).torch() for device in ("cpu", "interpreter"))
+        assert torch.equal(cpu.view(torch.uint8), made)
+        assert torch.equal(gpu.view(torch.uint8), made)
 
 
 @pytest.mark.parametrize(

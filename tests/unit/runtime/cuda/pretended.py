@@ -40,9 +40,10 @@ class _OnTheCpu(TorchFunctionMode):
 
 
 @contextmanager
-def pretended(gpu: str = "h200") -> Iterator[FakeCuda]:
-    """torch sees one CUDA device, the GPU `gpu`, and Tessera opens it as it opens any; the fake that stands for it."""
-    fake = FakeCuda()
+def pretended(gpu: str = "h200", version: int = 12_080) -> Iterator[FakeCuda]:
+    """torch sees one CUDA device, the GPU `gpu`, and Tessera opens it as it opens any, by a driver of a
+    CUDA `version`; the fake that stands for it."""
+    fake = FakeCuda(version=version)
     library = Libcuda(fake.resolve)
     library.initialize()
     major, minor = divmod(int(target.gpu(gpu).arch.removeprefix("sm_")), 10)

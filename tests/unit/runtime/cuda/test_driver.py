@@ -23,7 +23,7 @@ from tessera.runtime.cuda import structures as cuda
 from tessera.runtime.cuda.driver import runs_on
 from tessera.runtime.cuda.libcuda import Libcuda
 from tessera.runtime.cuda.results import FAULTS
-from tessera.runtime.devices.device import Driver
+from tessera.runtime.devices.device import Driver, LaunchOf
 from tests.unit.runtime.cuda.fake import CONTEXT, FakeCuda, HostAllocator, driver, kernel
 
 POINTER = GpuParameter("x", "*fp32", 0, divisor=16)
@@ -178,14 +178,23 @@ def test_a_tensor_that_no_map_describes_is_refused(arguments: tuple[int, ...], w
     assert fake.launched == []
 
 
-def test_a_kernel_of_another_compiler_takes_its_own_parameters_alone() -> None:
-    fake = FakeCuda(SIZES[:2])
+def test_a_kernel_of_tiles_takes_its_own_parameters_alone_and_is_launched_with_one_thread() -> None:
+    fake = FakeCuda(SIZES[:2], version=13_000)
     device = driver(fake)
-    loaded = device.load(kernel(POINTER, SIZE, threads=1, shared=0, launch=LaunchFacts(scratch_parameters=False)))
+    tiles = kernel(POINTER, SIZE, threads=384, shared=200_000, launch=LaunchFacts(is_tile=True))
+    loaded = device.load(tiles)
+    assert "cuFuncSetAttribute" not in fake.names()
     device.launch(loaded, (3, 1, 1), (0x1000, 33), stream=0)
     (launched,) = fake.launched
     assert (launched.block, launched.shared) == ((1, 1, 1), 0)
     assert launched.parameters == [struct.pack("<Q", 0x1000), struct.pack("<i", 33)]
+
+    device.record([LaunchOf(loaded, (3, 1, 1), (0x1000, 33))])
+    (node,) = fake.nodes.values()
+    assert (node.block, node.shared, node.parameters) == ((1, 1, 1), 0, launched.parameters)
+
+    with pytest.raises(UnsupportedTargetError, match="cuda:0 cannot launch"):
+        driver(FakeCuda(version=12_090)).load(tiles)
 
 
 def test_kernels_are_loaded_once() -> None:

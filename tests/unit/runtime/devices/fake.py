@@ -59,6 +59,7 @@ class FakeDriver:
 
     def __init__(self, has_graphs: bool = True, limit: int = 1 << 40) -> None:
         self.name, self.target = "cuda:0", target.gpu("sm90")
+        self.launches_tiles = False
         self.has_graphs, self.free = has_graphs, limit
         self.log: list[tuple[Any, ...]] = []
         self.allocated: list[int] = []

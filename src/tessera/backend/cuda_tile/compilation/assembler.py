@@ -14,12 +14,9 @@ from typing import Final
 from tessera.errors import CompileError, UnsupportedTargetError
 from tessera.system.distribution import installing
 from tessera.target import Target
+from tessera.target.facts import TILE_ARCHITECTURES
 
 PACKAGE: Final = "nvidia-cuda-tileiras"
-ARCHITECTURES: Final = (
-    *("sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"),
-)
-"""What tileiras 13.4 compiles for."""
 LIMIT_S: Final = 600.0
 """Seconds after which a compilation is given up."""
 
@@ -32,14 +29,20 @@ class Assembled:
     remarks: tuple[str, ...]
 
 
-def version() -> str:
-    """The version of tileiras. Raises UnsupportedTargetError where it is not installed."""
+def installed() -> str | None:
+    """The version of tileiras; None where it is not installed."""
     try:
         return f"tileiras {metadata.version(PACKAGE)}"
     except metadata.PackageNotFoundError:
-        raise UnsupportedTargetError(
-            "the compiler of CUDA Tile IR is not installed", hints=[installing("cuda-tile")]
-        ) from None
+        return None
+
+
+def version() -> str:
+    """The version of tileiras. Raises UnsupportedTargetError where it is not installed."""
+    found = installed()
+    if found is None:
+        raise UnsupportedTargetError("the compiler of CUDA Tile IR is not installed", hints=[installing("cuda-tile")])
+    return found
 
 
 @cache
@@ -55,10 +58,10 @@ def program() -> Path:
 
 def require_architecture(target: Target) -> None:
     """Raises UnsupportedTargetError for a target that tileiras does not compile for."""
-    if target.arch not in ARCHITECTURES:
+    if target.arch not in TILE_ARCHITECTURES:
         raise UnsupportedTargetError(
             f"CUDA Tile IR is not compiled for {target.name} ({target.arch})",
-            hints=[f"there are {', '.join(ARCHITECTURES)}", "the backend 'triton' compiles for others"],
+            hints=[f"there are {', '.join(TILE_ARCHITECTURES)}", "the backend 'triton' compiles for others"],
         )
 
 

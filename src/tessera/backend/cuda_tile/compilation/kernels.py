@@ -1,7 +1,8 @@
 """Kernels compiled by tileiras, and what they become on a GPU that need not be there.
 
-Kept beside each other under `cuda_tile/` in the cache folder, by a hash of the program, the target and the compiler:
-the program as text (`.tileir`), facts (`.json`), machine code (`.cubin`). What is missing or damaged is compiled again.
+Kept beside each other under `cuda_tile/` in the cache folder, by a hash of the program and the target: the program as
+text (`.tileir`), facts (`.json`), machine code (`.cubin`). What is missing, damaged or of another version of the
+compiler is compiled again; where no compiler is installed, whatever is kept is taken.
 """
 
 from __future__ import annotations
@@ -25,14 +26,12 @@ from tessera.backend.cuda_tile.program.bytecode import encode
 from tessera.backend.cuda_tile.program.text import text_of
 from tessera.backend.gpu_objects import GpuKernelObject, LaunchFacts, StaticFacts
 from tessera.errors import CacheFormatError, CacheIOError, CompileError
-from tessera.ir.tile.operations import find_kernel
 from tessera.system.private import PrivateFolder
 from tessera.target import Target
 
 _FILE_BYTES: Final = 1 << 27
 _WARP: Final = 32
-_LAUNCH: Final = LaunchFacts(scratch_parameters=False)
-"""A kernel's own parameters are all that it takes."""
+_LAUNCH: Final = LaunchFacts(is_tile=True)
 _KEPT: Final = {field.name for field in fields(StaticFacts)} - {"source"}
 
 
@@ -56,10 +55,7 @@ def facts_of(modules: Sequence[ModuleOp], target: Target) -> list[StaticFacts | 
 
 
 def kernel_objects(modules: Sequence[ModuleOp], target: Target) -> list[GpuKernelObject | CompileError]:
-    """Each kernel ready to be launched, or why it does not compile.
-
-    A launch asks for one thread a block and no shared memory: the driver knows both from the machine code.
-    """
+    """Each kernel ready to be launched, or why it does not compile."""
     return [
         found
         if isinstance(found, CompileError)
@@ -68,8 +64,8 @@ def kernel_objects(modules: Sequence[ModuleOp], target: Target) -> list[GpuKerne
             entry=found[2].entry,
             source=found[2].text,
             arch=target.arch,
-            threads=1,
-            shared_bytes=0,
+            threads=found[0].warps * _WARP,
+            shared_bytes=found[0].shared_bytes,
             parameters=found[2].emitted.parameters,
             launch=_LAUNCH,
             compiler=found[0].compiler,
@@ -85,26 +81,25 @@ _Known = tuple[StaticFacts, bytes, _Request]
 
 def _all(modules: Sequence[ModuleOp], target: Target) -> list[_Known | CompileError]:
     assembler.require_architecture(target)
-    version = assembler.version()
     found: list[_Known | CompileError] = []
     for module in modules:
         try:
-            found.append(_one(module, target, version))
+            found.append(_one(module, target))
         except CompileError as problem:
             found.append(problem)
     return found
 
 
-def _one(module: ModuleOp, target: Target, version: str) -> _Known:
+def _one(module: ModuleOp, target: Target) -> _Known:
     emitted = emit(module, target)
-    note = find_kernel(module).note
-    text = text_of(emitted.program)
-    if note is not None:
-        text = "".join(f"// {line}\n" for line in note.data.splitlines()) + text
-    digest = hashlib.sha256(json.dumps([text, target.arch, version]).encode()).hexdigest()[:16]
+    text = text_of(emitted.program)  # without the schedule: those that differ in what tileiras chooses share a kernel
+    digest = hashlib.sha256(json.dumps([text, target.arch]).encode()).hexdigest()[:16]
     stem = settings.current().cuda_tile_dir / f"{emitted.program.name}-{target.arch}-{digest}"
     request = _Request(emitted, text, stem)
-    return _remembered(request) or _compiled(request, target, version)
+    known, version = _remembered(request), assembler.installed()
+    if known is not None and version in (None, known[0].compiler):
+        return known
+    return _compiled(request, target, assembler.version())
 
 
 def _compiled(request: _Request, target: Target, version: str) -> _Known:

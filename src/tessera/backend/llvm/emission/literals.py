@@ -7,6 +7,7 @@ import struct
 from typing import Final
 
 from tessera.backend.llvm.emission.values import BF16, E4M3, E5M2, F16, F32, Element
+from tessera.ir.tile.float8_formats import FP8_E4M3, FP8_E5M2
 
 
 def literal(element: Element, value: float | int | bool) -> str:
@@ -47,8 +48,10 @@ def _bfloat_bits(value: float) -> int:
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF
 
 
-_FLOAT8: Final = {E4M3: (3, -6, 0x7E), E5M2: (2, -14, 0x7C)}
-"""Bits of the mantissa, exponent of the smallest normal number, and what too large numbers become: 448, infinity."""
+_FLOAT8: Final = {
+    kind: (form.mantissa, 1 - form.bias, form.overflow) for kind, form in ((E4M3, FP8_E4M3), (E5M2, FP8_E5M2))
+}
+"""Bits of the mantissa, exponent of the smallest normal number, and what too large numbers become."""
 
 
 def _float8_bits(value: float, mantissa: int, least: int, largest: int) -> int:

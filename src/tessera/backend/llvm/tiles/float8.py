@@ -9,51 +9,17 @@ one are rounded by the adder, beside a number whose last place is theirs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from tessera.backend.llvm.emission.emitter import FunctionEmitter
 from tessera.backend.llvm.emission.values import E4M3, E5M2, Element, vector_type
+from tessera.ir.tile.float8_formats import FP8_E4M3, FP8_E5M2, SINGLE_MANTISSA, Float8Format
 
-_FLOAT_MANTISSA: Final = 23
-_FLOAT_BIAS: Final = 127
-_INFINITY: Final = 0xFF << _FLOAT_MANTISSA
+_INFINITY: Final = 0xFF << SINGLE_MANTISSA
 _MAGNITUDE: Final = 0x7FFF_FFFF
 
 
-@dataclass(frozen=True)
-class _Format:
-    """Bits of the mantissa, the exponent's bias, and the fp32 pattern from which on all numbers become one."""
-
-    mantissa: int
-    bias: int
-    saturates: int
-
-    @property
-    def dropped(self) -> int:
-        """Bits of an fp32 mantissa that do not fit."""
-        return _FLOAT_MANTISSA - self.mantissa
-
-    @property
-    def smallest_normal(self) -> int:
-        """As an fp32 pattern."""
-        return (_FLOAT_BIAS - self.bias + 1) << _FLOAT_MANTISSA
-
-    @property
-    def adder(self) -> int:
-        """The fp32 pattern of the power of two whose unit in the last place is the smallest number of the format."""
-        return (_FLOAT_BIAS - self.bias + 1 + self.dropped) << _FLOAT_MANTISSA
-
-    @property
-    def rebias(self) -> int:
-        """What makes an fp32 exponent one of this format, and all but a tie round up; modulo 2 to the 32."""
-        return (self.bias - _FLOAT_BIAS << _FLOAT_MANTISSA) + (1 << self.dropped - 1) - 1
-
-
-_FORMATS: Final[Mapping[Element, _Format]] = {
-    E4M3: _Format(mantissa=3, bias=7, saturates=0x43E0_0000),  # 448, the largest number: there are no infinities
-    E5M2: _Format(mantissa=2, bias=15, saturates=0x4780_0000),  # 65536, which rounds to infinity
-}
+_FORMATS: Final[Mapping[Element, Float8Format]] = {E4M3: FP8_E4M3, E5M2: FP8_E5M2}
 
 
 def widen(emitter: FunctionEmitter, part: str, lanes: int, source: Element) -> str:

@@ -137,7 +137,7 @@ def _launch_facts(metadata: Any, amd: bool) -> dict[str, Any]:
         "clusters": metadata.num_ctas,
         "cooperative": metadata.launch_cooperative_grid,
         "dependent": not amd and metadata.launch_pdl,
-        "scratch_parameters": True,
+        "is_tile": False,
         "tensor_maps": [
             {
                 "swizzle": each["swizzle"],

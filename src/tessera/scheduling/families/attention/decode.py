@@ -115,10 +115,10 @@ class DecodingAttention(AttentionNest):
 
     def _store_logarithms(self, argument: int, m: SSAValue, total: SSAValue) -> None:
         """The logarithm of each query's sum."""
-        builder, logarithm = self.builder, self.softmax.logarithm(m, total)
         axes = self.spec.arguments[argument].axes
         place = [self.at[axis] for axis in axes]
-        builder.store(logarithm, self.arguments[argument].value, place, [axes.index("q"), -1], [False, True])
+        logarithm, target = self.softmax.logarithm(m, total), self.arguments[argument].value
+        self.builder.store(logarithm, target, place, [axes.index("q"), -1], [False, True])
 
     # -- a block of keys ------------------------------------------------------------------------------------------
 

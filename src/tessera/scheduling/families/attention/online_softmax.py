@@ -163,12 +163,14 @@ class KeyRange:
     """The blocks of keys that a block of queries meets.
 
     Keys before `whole` are seen by all its queries; `end` is past the last key that any of them sees. `shift` is
-    keys - queries: with `causal` query i sees the keys up to i + shift.
+    keys - queries: with `causal` query i sees the keys up to i + shift. The walk begins at `first`, at 0 where that is
+    None.
     """
 
     whole: SSAValue
     end: SSAValue
     shift: SSAValue
+    first: SSAValue | None = None
 
     @classmethod
     def of(
@@ -185,6 +187,17 @@ class KeyRange:
         )
         return cls(whole, end, shift)
 
+    def part(self, builder: TileBuilder, step: int, keys: SSAValue, number: SSAValue, parts: SSAValue) -> KeyRange:
+        """What is met of part `number` of all `keys`, which are cut between blocks of `step` into about equal parts."""
+        size, zero = builder.index(step), builder.index(0)
+        blocks = builder.floor_div(builder.add(keys, builder.index(step - 1)), size)
+        after = builder.add(number, builder.index(1))
+        first, last = (
+            builder.mul(builder.floor_div(builder.mul(blocks, bound), parts), size) for bound in (number, after)
+        )
+        whole, end = (builder.maximum(zero, builder.minimum(each, last)) for each in (self.whole, self.end))
+        return KeyRange(whole, end, self.shift, first)
+
     def walk(
         self,
         builder: TileBuilder,
@@ -196,8 +209,11 @@ class KeyRange:
 
         `block(key, at_edge, state)` gives the state after the block from `key` on.
         """
+        first = builder.index(0) if self.first is None else self.first
         middle = builder.mul(builder.floor_div(self.whole, builder.index(step)), builder.index(step))
-        for lower, upper, at_edge in ((builder.index(0), middle, False), (middle, self.end, True)):
+        if self.first is not None:
+            middle = builder.maximum(first, middle)
+        for lower, upper, at_edge in ((first, middle, False), (middle, self.end, True)):
             with builder.loop(lower, upper, step, state) as loop:
                 loop.index.name_hint = "key"
                 for value, name in zip(loop.carried, ("m", "l", "acc"), strict=False):

@@ -3,9 +3,9 @@
     part p of the keys:   means[p] = softmax(scores over its keys) V,   logarithms[p] = log(sum of its exponentials)
     joined:               sum over p of means[p] w[p] / sum over p of w[p],   w[p] = exp(logarithms[p] - the largest)
 
-For fewer heads than workers, where one query's keys are all the work there is. A part without a visible key has the
-logarithm -inf and weighs nothing; where all are so the result is 0. (Dao et al., "Flash-Decoding for long-context
-inference", 2023.) The order of additions is fixed by the number of parts.
+For fewer heads than workers or multiprocessors, where one query's keys are all the work there is. A part without a
+visible key has the logarithm -inf and weighs nothing; where all are so the result is 0. (Dao et al., "Flash-Decoding
+for long-context inference", 2023.) The order of additions is fixed by the number of parts.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _steps(case: DecomposableCall) -> Steps:
                 partial,
                 (*arguments[:count], means, Array("logarithms", rows, steps)),
                 extents,
-                case.schedule.replace(parts=1, parallel="batch"),
+                case.schedule.replace(**{PARTS: 1}, **({"parallel": "batch"} if "parallel" in case.schedule else {})),
                 min(case.workers, parts),
             ),
             KernelStep(

@@ -14,6 +14,7 @@ from xdsl.ir import SSAValue
 
 from tessera.dtypes import fp8_e4m3
 from tessera.errors import CompileError
+from tessera.ir.tile.float8_formats import FP8_E4M3
 from tessera.scheduling.families.rows.lowering import combine, identity
 from tessera.scheduling.families.window.buffer import RowBuffer
 from tessera.scheduling.families.window.ranges import Ranges
@@ -25,8 +26,8 @@ from tessera.scheduling.lowering.builder import TileBuilder
 from tessera.scheduling.lowering.spec import WindowSpec
 from tessera.scheduling.lowering.writer import ArgumentTile, TileWriter
 
-FP8_E4M3_LARGEST: Final = 448.0
-"""Micikevicius et al., "FP8 Formats for Deep Learning" (2022), table 1."""
+FP8_E4M3_LARGEST: Final = FP8_E4M3.bound
+"""What rounding makes of infinity."""
 
 Place: TypeAlias = tuple[int, int]
 """A row and a column: of a result in its register tile, or of the image relative to the tile's first window."""

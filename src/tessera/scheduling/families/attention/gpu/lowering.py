@@ -24,7 +24,8 @@ from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter
 
 
 def lower_attention_gpu(spec: AttentionSpec, schedule: Schedule) -> ModuleOp:
-    """The Tile IR of attention: a grid over batch axes and blocks of queries, one loop over blocks of keys.
+    """The Tile IR of attention: a grid over batch axes and blocks of queries, one loop over blocks of keys: of all, or
+    of a part of them (`attention/parts.py`).
 
     Knobs: those of `attention/gpu/space.py`; `warps` and `pipeline_depth` become attributes of the kernel.
     """
@@ -42,7 +43,7 @@ def _name_arguments(block: Block, spec: AttentionSpec) -> None:
             for index in [value.argument] if value.operation == "scalar" else loaded_arguments(value):
                 block.args[index].name_hint = name
     for output in spec.outputs:
-        block.args[output.argument].name_hint = "out"
+        block.args[output.argument].name_hint = "logarithms" if output.argument == spec.logarithms else "out"
 
 
 class _AttentionLowering(Grid):
@@ -71,8 +72,14 @@ class _AttentionLowering(Grid):
             self.q = self._operand(spec.q, {"q": self.bm, "d": self.head}, {"d": builder.index(0)})
             self.range = KeyRange.of(builder, self.at["q"], self.bm, queries, self.keys, spec.causal)
             acc = builder.splat(0.0, self.dtype, (self.bm, self.value_head))
+            if spec.logarithms is not None:
+                axis = spec.batch[0]
+                self.range = self.range.part(builder, self.bn, self.keys, at[axis], self.extent(axis))
             m, total, sums = self.range.walk(builder, self.bn, (*softmax.initial(), acc), self._block)
-            self._epilogue(softmax.mean(sums, total), softmax.logarithm(m, total) if spec.saved else None)
+            logarithm = None if spec.logarithms is None and spec.saved is None else softmax.logarithm(m, total)
+            if spec.logarithms is not None and logarithm is not None:
+                self._store_logarithms(spec.logarithms, logarithm)
+            self._epilogue(softmax.mean(sums, total), None if spec.saved is None else logarithm)
 
     def _longest_first(self, query: SSAValue, queries: SSAValue) -> SSAValue:
         """The blocks of queries from the last one on, which sees the most keys: the short ones fill the end."""
@@ -159,6 +166,11 @@ class _AttentionLowering(Grid):
             return softmax.hide(scores, softmax.below_diagonal(self.at["q"], key, self.range.shift, shape))
         return softmax.hide(scores, builder.mask(key, self.keys, shape, 1)) if at_edge else scores
 
+    def _store_logarithms(self, argument: int, logarithm: SSAValue) -> None:
+        axes = self.spec.arguments[argument].axes
+        place = [self.at[axis] for axis in axes]
+        self.builder.store(logarithm, self.arguments[argument].value, place, [axes.index("q"), -1], [False, True])
+
     def _epilogue(self, mean: SSAValue, logarithm: SSAValue | None) -> None:
         sizes = {"q": self.bm, "v": self.value_head}
         at = {**self.at, "v": self.builder.index(0)}
@@ -166,6 +178,8 @@ class _AttentionLowering(Grid):
         writer.enter(at, dict.fromkeys(sizes, False))
         writer.define(self.spec.accumulator, mean)
         for output in self.spec.outputs:
+            if output.argument == self.spec.logarithms:
+                continue
             axes = self.spec.arguments[output.argument].axes
             is_saved = self.spec.saved is not None and output.value is self.spec.saved.accumulator
             self.builder.store(

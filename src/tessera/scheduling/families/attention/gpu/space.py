@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import math
 
+from tessera.scheduling.families.attention.parts import PARTS
 from tessera.scheduling.families.attention.space import AttentionProblem, padded_head
 from tessera.scheduling.language.knobs import Knob, Rule, Space
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target.facts import GpuLimits
+from tessera.target.float8 import has_float8
+
+LEAST_PART = 128
+"""Keys of a part at least."""
+PARTS_OF_KEYS = (1, 2, 4, 8, 16, 32, 64)
+_PAYS = 256
+"""Keys of a part by default."""
 
 
 def _limits(problem: AttentionProblem) -> GpuLimits:
@@ -85,6 +93,8 @@ def registers_for_values(schedule: Schedule, problem: AttentionProblem) -> float
         return 0.18 * registers
     if problem.operand.itemsize > 2:
         return 0.3 * registers
+    if problem.operand.itemsize == 1 and has_float8(problem.target) and not _reads_shared(schedule, problem):
+        return 0.6 * registers  # what converts them on the way to a warp's own matrix unit: 64 x 64 was seen to spill
     return 0.67 * registers
 
 
@@ -126,6 +136,11 @@ def _stages(schedule: Schedule, problem: AttentionProblem) -> bool:
     return problem.mask is None or not _is_amd(problem) or schedule.integer("pipeline_depth") <= 3
 
 
+def _cut(schedule: Schedule, problem: AttentionProblem) -> bool:
+    parts = schedule.integer(PARTS) if PARTS in schedule else 1
+    return parts == 1 or (parts * LEAST_PART <= problem.keys and parts * schedule.integers("tile")[1] <= problem.keys)
+
+
 def _useful(schedule: Schedule, problem: AttentionProblem) -> bool:
     bm, bn = schedule.integers("tile")
     return bm <= max(32, 2 * problem.queries) and bn <= max(32, 2 * problem.keys)
@@ -147,6 +162,7 @@ RULES: tuple[Rule[AttentionProblem], ...] = (
     ),
     Rule("threads-per-block", "a block has at most 1024 threads", _block),
     Rule("stages-beside-mask", "Triton 3.6 for AMD was seen to fail at four stages where a mask is read", _stages),
+    Rule("parts-of-keys", "keys are cut into parts that are worth a block's while, and a step long at least", _cut),
     Rule("tile-within-problem", "a tile is at most twice as large as the problem, or as small as tiles get", _useful),
 )
 
@@ -184,6 +200,7 @@ def space(problem: AttentionProblem) -> Space[AttentionProblem]:
         Knob("exact", (default["exact"],), "heads are as large as that, so that nothing is masked along them"),
         Knob("warps", (1, 2, 4, 8, 16), "warps of a block"),
         Knob("pipeline_depth", (1, 2, 3, 4), "stages: tiles of keys and values that are on their way at a time"),
+        Knob(PARTS, PARTS_OF_KEYS, "parts of the keys, which blocks of their own walk and a second kernel joins"),
     )
     return Space(knobs, RULES, problem, default)
 
@@ -195,15 +212,27 @@ def blocks(schedule: Schedule, problem: AttentionProblem) -> int:
 
 def default_schedule(problem: AttentionProblem) -> Schedule:
     """The first of the known good starts that is legal and gives every multiprocessor a block; where none does, the
-    first with at most 64 queries in a block, so that there are more of them. The smallest start where none is legal.
+    first with at most 64 queries in a block, so that there are more of them, with the keys in as many parts as fill the
+    GPU. The smallest start where none is legal.
     """
     head = (padded_head(problem.head), padded_head(problem.value_head))
     exact = head == (problem.head, problem.value_head)
     starts = [
-        Schedule(tile=tile, head=head, exact=exact, warps=warps, pipeline_depth=stages)
+        Schedule(tile=tile, head=head, exact=exact, warps=warps, pipeline_depth=stages, parts=1)
         for tile, warps, stages in STARTS
     ]
     legal = [start for start in starts if all(rule.holds(start, problem) for rule in RULES)]
     filling = (start for start in legal if blocks(start, problem) >= problem.target.cores)
     smaller = (start for start in legal if start.integers("tile")[0] <= 64)
-    return next(filling, None) or next(smaller, None) or (legal or starts)[-1]
+    chosen = next(filling, None) or next(smaller, None) or (legal or starts)[-1]
+    return chosen.replace(**{PARTS: _parts(problem, blocks(chosen, problem))}) if legal else chosen
+
+
+def _parts(problem: AttentionProblem, programs: int) -> int:
+    """Parts of the keys that give every multiprocessor a block; one where there are few keys, as the second kernel
+    takes about as long as a thousand of them (predicted, not measured).
+    """
+    parts = 1
+    while programs * parts < problem.target.cores and 2 * parts * _PAYS <= problem.keys and parts < PARTS_OF_KEYS[-1]:
+        parts *= 2
+    return parts if parts >= 4 else 1

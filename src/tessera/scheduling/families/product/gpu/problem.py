@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.dtypes import DType, fp16, fp32, tf32
+from tessera.scheduling.families.backends import BACKEND, TRITON
 from tessera.scheduling.families.family import WIDEST_ACCESS_BYTES
 from tessera.scheduling.families.product.gpu.operands import multiplied_dtype, stored
 from tessera.scheduling.language.expression import TRANSCENDENTAL, post_order
@@ -134,7 +135,8 @@ DEFAULTS: Mapping[str, KnobValue] = {
 
 def brief(schedule: Schedule) -> Schedule:
     """A schedule without the knobs that have their defaults, for people to read."""
-    return Schedule({name: value for name, value in schedule.items() if DEFAULTS.get(name) != value})
+    usual = {**DEFAULTS, BACKEND: TRITON}
+    return Schedule({name: value for name, value in schedule.items() if usual.get(name) != value})
 
 
 def knob(schedule: Schedule, name: str) -> KnobValue:

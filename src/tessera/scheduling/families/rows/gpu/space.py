@@ -55,7 +55,7 @@ def _registers(schedule: Schedule, problem: GpuRowsProblem) -> bool:
 def _masks(schedule: Schedule, problem: GpuRowsProblem) -> bool:
     rows, width = schedule.integers("tile")
     most = MASKS if schedule["whole_row"] or not problem.by_rows else MASKS // 2
-    return problem.target.arch != "gfx942" or rows * width <= most * _threads(schedule, problem)
+    return not problem.target.arch.startswith("gfx") or rows * width <= most * _threads(schedule, problem)
 
 
 def _work(schedule: Schedule, problem: GpuRowsProblem) -> bool:
