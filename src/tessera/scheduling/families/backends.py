@@ -13,8 +13,7 @@ from tessera.target.facts import TILE_ARCHITECTURES
 
 BACKEND: Final = "backend"
 TRITON: Final = "triton"
-"""What a schedule means that names no backend. It is the default: on an H100 its
-kernels were the faster ones."""
+"""What a schedule means that names no backend. It is the default: on an H100 its kernels were the faster ones."""
 CUDA_TILE: Final = "cuda_tile"
 _CHOSEN: Final = frozenset({"warps", "pipeline_depth"})
 

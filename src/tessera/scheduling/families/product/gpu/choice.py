@@ -127,7 +127,7 @@ def _estimates(problem: GpuContractionProblem, splits: Sequence[int], rates: Gpu
         for (tile, stages, warps), split, part in itertools.product(STARTS, splits, parts)
     )
     plain = list(_legal(map(complete, starts), problem, rates))
-    if not problem.has_copy_engine:
+    if not problem.reads_shared:
         return plain
     likely = sorted(plain, key=lambda found: found.seconds)[:_LIKELY]
     moved = (found.schedule.replace(vector_bytes=0, **way) for way in WAYS for found in likely)
