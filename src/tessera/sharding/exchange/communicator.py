@@ -128,7 +128,7 @@ class CollectiveHandle(Protocol):
         """The result, when it is there."""
 
 
-class Memory(Protocol):
+class ExchangeMemory(Protocol):
     """Contiguous memory, which is there as long as this is."""
 
     @property
@@ -136,7 +136,7 @@ class Memory(Protocol):
         """Of the first byte."""
 
 
-AddressedStart: TypeAlias = Callable[[Memory, Memory], CollectiveHandle]
+AddressedStart: TypeAlias = Callable[[ExchangeMemory, ExchangeMemory], CollectiveHandle]
 """Begins a collective of an operand, which is not written to before it was waited for, and of where its result goes."""
 
 

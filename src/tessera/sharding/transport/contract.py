@@ -12,11 +12,11 @@ from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
 import torch
 
-from tessera.sharding.exchange.communicator import Memory, Reduction
+from tessera.sharding.exchange.communicator import ExchangeMemory, Reduction
 
 Exchange: TypeAlias = Generator[None, None, torch.Tensor]
 
-AddressedExchange: TypeAlias = Callable[[Memory, Memory, int], Generator[None, None, None]]
+AddressedExchange: TypeAlias = Callable[[ExchangeMemory, ExchangeMemory, int], Generator[None, None, None]]
 """An exchange of an operand, of where its result goes, and of a fingerprint."""
 
 

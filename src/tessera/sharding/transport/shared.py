@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 import torch
 
 from tessera.profiling.recording import instrumentation
-from tessera.sharding.exchange.communicator import Memory, Reduction
+from tessera.sharding.exchange.communicator import ExchangeMemory, Reduction
 from tessera.sharding.transport import native as words
 from tessera.sharding.transport.contract import AddressedExchange, Exchange, Movement, TensorPart, Waiting, slices
 from tessera.sharding.transport.lanes import DEPTH, SLOT_BYTES, Lane
@@ -201,7 +201,7 @@ class SharedTransport:
         return result
 
     def _exchange_at(
-        self, call: ctypes.Array[ctypes.c_int64], operand: Memory, result: Memory, fingerprint: int
+        self, call: ctypes.Array[ctypes.c_int64], operand: ExchangeMemory, result: ExchangeMemory, fingerprint: int
     ) -> Generator[None, None, None]:
         number = self._numbered()
         yield
