@@ -60,7 +60,6 @@ class Emitting(CudaTileBackend):
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The backend "cuda_tile", as if its compiler were there."""
     monkeypatch.setitem(registry._found, ("cuda", "cuda_tile"), Emitting())
-    monkeypatch.setitem(registry._found, ("cuda:0", "cuda_tile"), Emitting())
 
 
 @pytest.fixture

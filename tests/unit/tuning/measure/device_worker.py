@@ -44,6 +44,7 @@ class FakeDevice:
 
     name = "interpreter"
     target = target.gpu("h200")
+    launches_tiles = False
 
     def __init__(self) -> None:
         self._enqueued: list[tuple[str, Sequence[int | float]]] = []
