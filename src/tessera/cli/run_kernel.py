@@ -76,11 +76,11 @@ def _argument(parameter: Parameter, text: str, is_output: bool, random: torch.Ge
 
 def _drawn(shape: Sequence[int], dtype: DType, is_output: bool, random: torch.Generator) -> torch.Tensor:
     if is_output:
-        return torch.zeros(shape, dtype=dtype.torch)
+        return torch.zeros(shape, dtype=dtype.torch, device="cpu")
     if dtype.kind == "float":
-        return torch.randn(shape, generator=random, dtype=torch.float64).to(dtype.torch)
+        return torch.randn(shape, generator=random, dtype=torch.float64, device="cpu").to(dtype.torch)
     bound = 2 if dtype.kind == "bool" else 100
-    return torch.randint(bound, shape, generator=random).to(dtype.torch)
+    return torch.randint(bound, shape, generator=random, device="cpu").to(dtype.torch)
 
 
 def _load(file: Path) -> torch.Tensor:
@@ -101,7 +101,7 @@ def _laid_out(values: torch.Tensor, parameter: Parameter) -> torch.Tensor:
             strides[dimension] = 1 + sum(known)
     fixed = [stride if stride is not None else 1 for stride in strides]
     size = 1 + sum((n - 1) * s for n, s in zip(values.shape, fixed, strict=True)) if values.numel() else 0
-    result = torch.empty(size, dtype=values.dtype).as_strided(values.shape, fixed)
+    result = torch.empty(size, dtype=values.dtype, device="cpu").as_strided(values.shape, fixed)
     first = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in fixed)
     result[first].copy_(values[first])
     return result

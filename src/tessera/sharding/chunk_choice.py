@@ -48,7 +48,7 @@ class ChunkTrials:
             self._times[self._count % len(self._choices)].append(seconds)
         self._count += 1
         if self._count == len(self._choices) * (ROUNDS + 1):
-            worst = torch.tensor([min(times) for times in self._times], dtype=torch.float64)
+            worst = torch.tensor([min(times) for times in self._times], dtype=torch.float64, device="cpu")
             if mesh.state == "running":
                 worst = mesh.job.communicator(mesh.devices).all_reduce(worst, "max")
             self._choices, self._count = (self._choices[int(worst.argmin())],), 0

@@ -66,7 +66,7 @@ class QuickstartKernel:
 
         NaN where the result holds one.
         """
-        rows = torch.linspace(0, self.operands[0].shape[0] - 1, CHECKED_ROWS).round().long()
+        rows = torch.linspace(0, self.operands[0].shape[0] - 1, CHECKED_ROWS, device="cpu").round().long()
         first, *others = self.operands
         expected = self.formula(first[rows].double(), *(operand.double() for operand in others))
         difference = (self.run().torch()[rows].double() - expected).abs().max()
@@ -96,7 +96,7 @@ def _in_dtype(dtype: str) -> list[QuickstartKernel]:
     generator = torch.Generator().manual_seed(SEED)
 
     def normal(*shape: int, scale: float = 1.0) -> Tensor:
-        return torch.randn(*shape, generator=generator).mul_(scale).to(_DTYPES[dtype])
+        return torch.randn(*shape, generator=generator, device="cpu").mul_(scale).to(_DTYPES[dtype])
 
     x, weight, bias = normal(SIDE, SIDE), normal(SIDE, SIDE, scale=SIDE**-0.5), normal(SIDE)
     rows, gain, shift = normal(ROWS, COLUMNS), normal(COLUMNS), normal(COLUMNS)

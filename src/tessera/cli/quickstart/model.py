@@ -44,7 +44,7 @@ def transformer(layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS) ->
 def run_model(console: Console) -> bool:
     """Runs the model each way, and shows times and errors. Gives whether Tessera's result is right."""
     model = transformer()
-    x = torch.randn(*WORDS, WIDTH, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(*WORDS, WIDTH, generator=torch.Generator().manual_seed(0), device="cpu")
     with console.status("running a PyTorch model"):
         rows = measure_model(model, x)
     title = f'torch.compile(model, backend="tessera"): a transformer of {LAYERS} layers, {WORDS[0]} x {WORDS[1]} words'

@@ -122,7 +122,7 @@ class Scan:
     def reference(self, operands: Sequence[torch.Tensor], length: int) -> list[torch.Tensor]:
         """The same by the operators' references."""
         wide = [
-            torch.empty(shape, dtype=torch.float64 if dtype.kind == "float" else dtype.torch)
+            torch.empty(shape, dtype=torch.float64 if dtype.kind == "float" else dtype.torch, device="cpu")
             for shape, dtype in self.kinds(length)
         ]
         self._run(self.body.reference, operands, wide, length)
@@ -217,7 +217,7 @@ class While:
     def reference(self, operands: Sequence[torch.Tensor], length: int) -> list[torch.Tensor]:
         """The same by the operators' references."""
         wide = [
-            torch.empty(shape, dtype=torch.float64 if dtype.kind == "float" else dtype.torch)
+            torch.empty(shape, dtype=torch.float64 if dtype.kind == "float" else dtype.torch, device="cpu")
             for shape, dtype in self.kinds(length)
         ]
         self._run(self.condition.reference, self.body.reference, operands, wide)

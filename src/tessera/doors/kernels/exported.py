@@ -180,7 +180,7 @@ def _lying(leaf: Leaf, structure: Structure) -> Leaf:
     """The leaf, or one of a copy that lies as the structure says."""
     if leaf.structure is structure or structure.kind == "scalar":
         return leaf
-    copy = torch.empty_strided(structure.shape, structure.strides, dtype=structure.dtype.torch)
+    copy = torch.empty_strided(structure.shape, structure.strides, dtype=structure.dtype.torch, device="cpu")
     return from_torch(copy.copy_(to_torch(leaf)))
 
 

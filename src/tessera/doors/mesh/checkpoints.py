@@ -111,11 +111,11 @@ class _Room:
         self._mesh, self._layout, self._shape, self._dtype = like.mesh, like.layout, like.shape, like.dtype
         dtype = like.dtype.torch
         if self._mesh is None or self._layout is None:
-            self._whole = torch.empty(like.shape, dtype=dtype)
+            self._whole = torch.empty(like.shape, dtype=dtype, device="cpu")
             self.pieces = Pieces(like.shape, dtype, [_whole(self._whole)])
             return
         self._places = regions(like.shape, self._mesh, self._layout)
-        self._held = {region: torch.empty(region.sizes, dtype=dtype) for region in self._places.values()}
+        self._held = {region: torch.empty(region.sizes, dtype=dtype, device="cpu") for region in self._places.values()}
         self.pieces = pieces_of(like.shape, dtype, self._held)
 
     def tensor(self) -> Tensor:

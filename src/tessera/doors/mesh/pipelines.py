@@ -224,7 +224,7 @@ class Pipeline:
 
     def _shared(self, losses: dict[int, Leaf], parts: int, place: int) -> float:
         """The loss of the batch, which the ranks of the last stage know and tell the others."""
-        total = torch.zeros(1, dtype=torch.float64)
+        total = torch.zeros(1, dtype=torch.float64, device="cpu")
         for number in sorted(losses):
             total += _number(losses[number])
         total /= parts

@@ -59,7 +59,7 @@ def copy_bound(compute: Callable[[], Tensor], repeats: int = 15) -> CopyBound:
     moved = int(sum(record.bytes or 0.0 for record in records))
     if moved < 8:
         raise ArgumentError("a computation that runs no kernel has no copy bound", hints=["give a pending tensor"])
-    source = torch.ones(moved // 8, dtype=torch.float32)
+    source = torch.ones(moved // 8, dtype=torch.float32, device="cpu")
     target = torch.empty_like(source)
     ours: list[float] = []
     copies: list[float] = []

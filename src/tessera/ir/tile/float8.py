@@ -114,7 +114,7 @@ def _retype(module: ModuleOp) -> None:
 
 def _pattern(number: float, form: Float8Format) -> int:
     """The signed pattern of a number."""
-    return int(torch.tensor([number], dtype=torch.float64).to(_TORCH[form]).view(torch.int8).item())
+    return int(torch.tensor([number], dtype=torch.float64, device="cpu").to(_TORCH[form]).view(torch.int8).item())
 
 
 class _Writer:

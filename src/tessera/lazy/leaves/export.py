@@ -90,12 +90,12 @@ def memory_of(leaf: Leaf) -> torch.Tensor:
     """As `to_torch`, without waiting for values that are on their way."""
     structure = leaf.structure
     if structure.kind == "scalar":
-        return torch.tensor(leaf.owner, dtype=leaf.dtype.torch)
+        return torch.tensor(leaf.owner, dtype=leaf.dtype.torch, device="cpu")
     if not is_cpu_memory(leaf.device):
         return _on_device(leaf)
     bytes_type, dtype, view = _layout_of(structure)
     if bytes_type is None:
-        return torch.empty(structure.shape, dtype=dtype)
+        return torch.empty(structure.shape, dtype=dtype, device="cpu")
     memory = bytes_type.from_address(leaf.address)
     # ctypes objects take attributes; torch keeps the ctypes object, and that keeps the leaf's owner.
     memory.owner = leaf.owner

@@ -186,7 +186,7 @@ def from_data(data: object, dtype: DType | None = None) -> Leaf:
         if dtype in (None, leaf.dtype):
             return leaf
         promise.settle((leaf,))
-        return from_torch(torch.tensor(leaf.owner, dtype=_torch(dtype)))
+        return from_torch(torch.tensor(leaf.owner, dtype=_torch(dtype), device="cpu"))
     if hasattr(data, "__dlpack__"):
         return from_data(torch.utils.dlpack.from_dlpack(data), dtype)
     return from_torch(_from_list(data, _torch(dtype)))
@@ -225,7 +225,7 @@ def standard_normal(shape: Sequence[int], dtype: DType) -> Leaf:
     _supported(dtype)
     wide = dtype.torch if dtype.kind == "complex" else torch.float64 if dtype is dtypes.fp64 else torch.float32
     try:
-        values = torch.randn(extents, generator=torch.Generator().manual_seed(seed), dtype=wide)
+        values = torch.randn(extents, generator=torch.Generator().manual_seed(seed), dtype=wide, device="cpu")
     except RuntimeError as error:  # torch's allocator, or a product of extents beyond 64 bits
         raise MemoryLimitError(f"a tensor of shape {extents} does not fit into memory") from error
     cast = values > 0 if dtype is dtypes.bool_ else values.round() if dtype.kind == "int" else values

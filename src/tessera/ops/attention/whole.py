@@ -43,7 +43,7 @@ def hidden(scores: N, mask: N | None, causal: bool) -> N:
         scores = call("where", mask, scores, lowest) if mask.dtype is bool_ else scores + mask
     if causal:
         queries, keys = scores.shape[-2:]
-        seen = from_torch(torch.ones((queries, keys), dtype=torch.bool).tril(keys - queries))
+        seen = from_torch(torch.ones((queries, keys), dtype=torch.bool, device="cpu").tril(keys - queries))
         seen = on_device(seen, scores.structure.device or CPU)
         scores = call("where", leaf_node(seen), scores, lowest)
     return scores

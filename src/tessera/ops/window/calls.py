@@ -202,7 +202,7 @@ def avg_pool2d(
             pool.sides, pool.kernel, pool.stride, pool.padding, ends, strict=True
         )
     ]
-    rows, columns = (as_node(torch.tensor(count, dtype=wide.torch)) for count in counts)
+    rows, columns = (as_node(torch.tensor(count, dtype=wide.torch, device="cpu")) for count in counts)
     inner = (1,) if pool.layout == "NHWC" else ()
     down = views.reshape(rows, (len(counts[0]), 1, *inner))
     matrix = call("mul", down, views.reshape(columns, (1, len(counts[1]), *inner)))

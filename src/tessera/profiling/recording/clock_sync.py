@@ -56,11 +56,11 @@ def _answer(peer: int, wall_ns: int) -> None:
     import torch
     import torch.distributed as dist
 
-    question = torch.zeros(1, dtype=torch.int64)
+    question = torch.zeros(1, dtype=torch.int64, device="cpu")
     for _ in range(ROUNDS):
         dist.recv(question, src=peer, tag=_TAG)
         received = time.monotonic_ns()
-        dist.send(torch.tensor([received, time.monotonic_ns(), wall_ns]), dst=peer, tag=_TAG)
+        dist.send(torch.tensor([received, time.monotonic_ns(), wall_ns], device="cpu"), dst=peer, tag=_TAG)
 
 
 def _asked() -> ClockOffset:
@@ -68,7 +68,7 @@ def _asked() -> ClockOffset:
     import torch
     import torch.distributed as dist
 
-    question, answer = torch.zeros(1, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
+    question, answer = torch.zeros(1, dtype=torch.int64, device="cpu"), torch.zeros(3, dtype=torch.int64, device="cpu")
     rounds = []
     for _ in range(ROUNDS):
         sent = time.monotonic_ns()

@@ -156,7 +156,9 @@ def fold_constants(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | 
     operator = OPERATORS[operation.operator]
     attributes = {name: operation.attribute(name, default) for name, default in operator.attributes.items()}
     # As the operator would meet them: rounded to their dtypes, and then computed in float64.
-    operands = [torch.tensor(n, dtype=kind.torch).double() for n, kind in zip(numbers, kinds, strict=True)]
+    operands = [
+        torch.tensor(n, dtype=kind.torch, device="cpu").double() for n, kind in zip(numbers, kinds, strict=True)
+    ]
     result = operator.reference(*operands, **attributes).to(dtype(operation.result).torch)
     return rewriter.create("constant", [], {"value": float(result.item())})
 

@@ -76,7 +76,7 @@ def scalar_bits(dtype: str, value: int | float) -> int:
     """A number of the MLIR type `dtype` as the word that kernels read it from."""
     if dtype == "index" or dtype_of(dtype).kind != "float":
         return int(value)
-    number = torch.tensor(float(value), dtype=dtype_of(dtype).torch)
+    number = torch.tensor(float(value), dtype=dtype_of(dtype).torch, device="cpu")
     width = {2: torch.int16, 4: torch.int32, 8: torch.int64}[number.element_size()]
     return int.from_bytes(struct.pack("<q", int(number.view(width))), "little", signed=True)
 

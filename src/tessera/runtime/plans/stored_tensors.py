@@ -27,7 +27,7 @@ def plain_tensor(tensor: torch.Tensor, blobs: Blobs) -> dict[str, Any]:
 def tensor_of(given: dict[str, Any], content: Callable[[int], memoryview]) -> torch.Tensor:
     """The tensor that `plain_tensor` has told of, in memory of its own, as it lay: plans read it by its strides."""
     shape, strides = given["shape"], given["strides"]
-    made = torch.empty_strided(shape, strides, dtype=getattr(torch, given["dtype"]))
+    made = torch.empty_strided(shape, strides, dtype=getattr(torch, given["dtype"]), device="cpu")
     if made.numel():
         once = made[_each_once(strides)]
         once.copy_(torch.frombuffer(content(given["blob"]), dtype=torch.uint8).view(made.dtype).view(once.shape))

@@ -98,7 +98,7 @@ _DIRECTIONS: Final[dict[tuple[bool, bool], Direction]] = {
 
 def pinned_tensor(shape: tuple[int, ...], dtype: DType) -> torch.Tensor:
     """Uninitialized CPU memory, page-locked where there is a CUDA device."""
-    return torch.empty(shape, dtype=dtype.torch, pin_memory=torch.cuda.is_available())
+    return torch.empty(shape, dtype=dtype.torch, pin_memory=torch.cuda.is_available(), device="cpu")
 
 
 def _target(dst: object) -> Leaf:

@@ -49,5 +49,5 @@ def pieces_of(shape: Shape, dtype: torch.dtype, held: Mapping[HeldRegion, torch.
     """Regions as pieces: none that is empty, but of a tensor without elements a single one."""
     filled = [Piece(at.offsets, elements) for at, elements in held.items() if 0 not in at.sizes]
     if not filled and 0 in shape and held:
-        filled = [Piece((0,) * len(shape), torch.empty(shape, dtype=dtype))]
+        filled = [Piece((0,) * len(shape), torch.empty(shape, dtype=dtype, device="cpu"))]
     return Pieces(shape, dtype, filled)

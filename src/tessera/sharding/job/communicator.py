@@ -129,7 +129,7 @@ class ProcessCommunicator:
     def barrier(self) -> None:
         """See `Communicator`."""
         kind = self._kinds.get("barrier") or self._kind("barrier", "barrier", moves.barrier(self.size))
-        self._start_move(torch.empty(1, dtype=torch.uint8), kind).wait()
+        self._start_move(torch.empty(1, dtype=torch.uint8, device="cpu"), kind).wait()
 
     def start_all_reduce(self, x: torch.Tensor, op: Reduction) -> Handle:
         """Begins `all_reduce`."""
@@ -226,7 +226,7 @@ class ProcessCommunicator:
 
     def start_receive(self, shape: tuple[int, ...], dtype: torch.dtype, what: str) -> Handle:
         """Begins to receive what the first of the group's two ranks sends to the second, which is this one."""
-        return self._start_hand_on(torch.empty(0, dtype=dtype), shape, dtype, what, sends=False)
+        return self._start_hand_on(torch.empty(0, dtype=dtype, device="cpu"), shape, dtype, what, sends=False)
 
     def _start_hand_on(
         self, x: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, what: str, *, sends: bool

@@ -71,7 +71,7 @@ class ProcessJob:
         """
         from torch.distributed.device_mesh import DeviceMesh
 
-        grid = torch.tensor(ranks).reshape([size for _, size in axes])
+        grid = torch.tensor(ranks, device="cpu").reshape([size for _, size in axes])
         names = tuple(name for name, _ in axes)
         doing = f"rank {self.rank} makes a DeviceMesh"
         return beside(lambda: DeviceMesh("cpu", grid, mesh_dim_names=names), self.watcher, doing)

@@ -58,7 +58,7 @@ class RegionTrace:
         known = self._numbers.get(axis)
         if known is None:
             laid = layout(self.mesh.grid, [(axis,)])
-            whole = torch.arange(self.mesh.shape[axis])
+            whole = torch.arange(self.mesh.shape[axis], device="cpu")
             known = self.offer(leaf_node(making.of_whole(whole, int64, self.mesh, laid)), laid)
             self._numbers[axis] = known
         return known

@@ -113,7 +113,7 @@ def _along(parts: Mapping[int, torch.Tensor], mesh: Mesh, axes: Sequence[str], p
         places = [other for each in places for other in mesh.group(axis, each)]
     if mesh.state == "emulated":
         return [int(parts[each].shape[dimension]) for each in places]
-    own = torch.tensor([int(parts[place].shape[dimension])])
+    own = torch.tensor([int(parts[place].shape[dimension])], device="cpu")
     extents = own
     for axis in reversed(axes):
         group = tuple(mesh.devices[each] for each in mesh.group(axis, place))

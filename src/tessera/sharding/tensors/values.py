@@ -43,11 +43,11 @@ def region_of(shape: Shape, region: Sequence[Range], dtype: DType, init: Init, s
     if init not in INITS:
         raise ArgumentError(f"init={init!r}", hints=[f"one of {', '.join(INITS)}"])
     extents = [end - first for first, end in region]
-    made = torch.empty(extents, dtype=dtype.torch)
+    made = torch.empty(extents, dtype=dtype.torch, device="cpu")
     flat = made.view(-1)
     make = _MAKERS[init]
     for start in range(0, flat.numel(), _BLOCK):
-        local = torch.arange(start, min(start + _BLOCK, flat.numel()))
+        local = torch.arange(start, min(start + _BLOCK, flat.numel()), device="cpu")
         flat[start : start + _BLOCK] = _in_dtype(make(_global_numbers(local, shape, region), seed), dtype)
     return made
 
@@ -71,7 +71,7 @@ def _in_dtype(values: torch.Tensor, dtype: DType) -> torch.Tensor:
 
 def _uniform(numbers: torch.Tensor, seed: int) -> torch.Tensor:
     """Values of (0, 1): the middle of one of 2^32 equal parts."""
-    bits = PHILOX.reference(numbers, torch.tensor(seed))
+    bits = PHILOX.reference(numbers, torch.tensor(seed, device="cpu"))
     return (bits.to(torch.float64) + 0.5) / 4294967296.0
 
 
@@ -119,6 +119,6 @@ _FAR: Final = ((6.6579051150, 3.0812263860, 0.42868294337, 0.017337203997), (1.0
 _MAKERS: Final[Mapping[Init, Callable[[torch.Tensor, int], torch.Tensor]]] = {
     "normal": _normal,
     "uniform": _uniform,
-    "zeros": lambda numbers, seed: torch.zeros(numbers.shape, dtype=torch.float64),
-    "ones": lambda numbers, seed: torch.ones(numbers.shape, dtype=torch.float64),
+    "zeros": lambda numbers, seed: torch.zeros(numbers.shape, dtype=torch.float64, device="cpu"),
+    "ones": lambda numbers, seed: torch.ones(numbers.shape, dtype=torch.float64, device="cpu"),
 }

@@ -157,7 +157,7 @@ class GlooTransport:
                 sends.append((peer, send.of(x).contiguous()))
             if receipt is not None:
                 place = receipt.target.of(result)
-                piece = place if place.is_contiguous() else torch.empty(place.shape, dtype=x.dtype)
+                piece = place if place.is_contiguous() else torch.empty(place.shape, dtype=x.dtype, device="cpu")
                 receives.append((peer, piece))
                 received.append((piece, receipt))
         own = move.receipts[self._rank]
@@ -179,7 +179,7 @@ class GlooTransport:
             receipt.target.of(result).copy_(passing)
             coming = move.receipts[(self._rank - step - 1) % self._size]
             if step < self._size - 1 and coming is not None:
-                piece = torch.empty(coming.shape, dtype=x.dtype)
+                piece = torch.empty(coming.shape, dtype=x.dtype, device="cpu")
                 self._exchange([(after, passing)], [(before, piece)], tag)
                 passing = piece
 

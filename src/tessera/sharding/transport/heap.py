@@ -65,7 +65,7 @@ class Heap:
         """A contiguous tensor in the heap, whose memory is used again when no tensor needs it any more."""
         count = math.prod(shape)
         if count == 0:
-            return torch.empty(shape, dtype=dtype)
+            return torch.empty(shape, dtype=dtype, device="cpu")
         size = _rounded(count * dtype.itemsize)
         offset = self._take(size)
         memory = (ctypes.c_uint8 * size).from_address(self.address + offset)
@@ -76,7 +76,7 @@ class Heap:
     def empty_or_small(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """As `empty`; what no peer reads in place, because it is so little, lies elsewhere."""
         small = math.prod(shape) * dtype.itemsize <= SLOT_BYTES
-        return torch.empty(shape, dtype=dtype) if small else self.empty(shape, dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu") if small else self.empty(shape, dtype)
 
     def _take(self, size: int) -> int:
         with self._lock:

@@ -300,7 +300,7 @@ class SharedTransport:
         """The operand of a rank, where it lies: to be read until this rank has finished the exchange."""
         count = math.prod(shape)
         if count == 0:
-            return torch.empty(tuple(shape), dtype=dtype)
+            return torch.empty(tuple(shape), dtype=dtype, device="cpu")
         offset = self._lanes[peer].announced(number)[1]
         address = self._lanes[peer].slot(number) if offset == _IN_SLOT else self._heaps[peer].address + offset
         memory = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)

@@ -283,7 +283,7 @@ def number_bytes(number: float, element: ElementType) -> bytes:
     import torch
 
     kind = {"bf16": torch.bfloat16, "f8E4M3FN": torch.float8_e4m3fn, "f8E5M2": torch.float8_e5m2}[element.name]
-    return bytes(torch.tensor([number], dtype=torch.float64).to(kind).view(torch.uint8).tolist())
+    return bytes(torch.tensor([number], dtype=torch.float64, device="cpu").to(kind).view(torch.uint8).tolist())
 
 
 _FORMATS: Final = {"f16": "<e", "f32": "<f", "f64": "<d"}

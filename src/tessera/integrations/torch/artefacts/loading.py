@@ -203,7 +203,7 @@ def _as_compiled(tensor: torch.Tensor, structure: Structure) -> Leaf:
             f"a tensor of {list(tensor.shape)} in the program, where {list(structure.shape)} was compiled",
             hints=["extents that depend on values are not for artefacts"],
         )
-    copy = torch.empty_strided(structure.shape, structure.strides, dtype=tensor.dtype).copy_(tensor)
+    copy = torch.empty_strided(structure.shape, structure.strides, dtype=tensor.dtype, device="cpu").copy_(tensor)
     return from_torch(copy)
 
 

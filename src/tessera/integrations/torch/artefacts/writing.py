@@ -134,7 +134,7 @@ def _inputs(found: Exported, shapes: Shapes) -> dict[int, torch.Tensor]:
         layout = layout_of(fake, sizes.of)
         if layout.shape != tuple(shape):
             raise ArtefactError(f"the shape {tuple(shape)}, where the exported program has {tuple(fake.shape)}")
-        made[number] = torch.empty_strided(layout.shape, layout.strides, dtype=fake.dtype).zero_()
+        made[number] = torch.empty_strided(layout.shape, layout.strides, dtype=fake.dtype, device="cpu").zero_()
     return made
 
 

@@ -32,7 +32,7 @@ class Layout:
 
     def copy_of(self, tensor: torch.Tensor) -> torch.Tensor:
         """The elements in new memory of this layout."""
-        return torch.empty_strided(self.shape, self.strides, dtype=tensor.dtype).copy_(tensor)
+        return torch.empty_strided(self.shape, self.strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
     def fitted(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of this shape with these strides: itself where it has them, else a view or a copy."""
