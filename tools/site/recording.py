@@ -53,7 +53,9 @@ def run(path: Path) -> str:
         if (drawn := Path(place) / f"{path.stem}.png").exists():
             shutil.copy(drawn, KEPT)
     where = f"# {machine.cpu_name()}, {machine.cores()} cores, {datetime.now(UTC):%Y-%m-%d}"
-    printed = done.stdout.replace(f"{ROOT}/", "").rstrip()
+    # Warnings of libraries begin with their place on this machine.
+    lines = [line for line in done.stdout.splitlines() if "site-packages" not in line]
+    printed = "\n".join(lines).replace(f"{ROOT}/", "").rstrip()
     return f"{where}\n$ {command(path)}\n{printed}\n"
 
 
