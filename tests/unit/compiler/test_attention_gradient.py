@@ -30,11 +30,11 @@ def gradients(
     v: torch.Tensor,
     g: torch.Tensor,
     mask: torch.Tensor | None = None,
-    **options: bool,
+    causal: bool = False,
 ) -> list[tessera.Tensor]:
     """Evaluated together with the result, as in training."""
     operands = [op.tensor(x) for x in (q, k, v)]
-    result = op.flash_attention(*operands, mask=mask, **options)
+    result = op.flash_attention(*operands, mask=mask, causal=causal)
     found = vjp(result, operands, op.tensor(g))
     evaluate([result, *found])
     return found
@@ -46,14 +46,14 @@ def expected(
     v: torch.Tensor,
     g: torch.Tensor,
     mask: torch.Tensor | None = None,
-    **options: bool,
+    causal: bool = False,
 ) -> tuple[torch.Tensor, ...]:
     """By torch, out of the reference, in float64."""
     operands = [x.double().requires_grad_() for x in (q, k, v)]
     masks = [] if mask is None else [mask if mask.dtype == torch.bool else mask.double()]
     scale = torch.tensor(q.shape[-1] ** -0.5, dtype=torch.float64)
     reference = OPERATORS["flash_attention"].reference
-    result = reference(*operands, scale, *masks, **{"causal": False, **options})
+    result = reference(*operands, scale, *masks, causal=causal)
     return torch.autograd.grad(result, operands, g.double())
 
 
@@ -63,13 +63,11 @@ def check(
     v: torch.Tensor,
     mask: torch.Tensor | None = None,
     tolerance: float = 1e-5,
-    **options: bool,
+    causal: bool = False,
 ) -> None:
     """The gradients, which are what torch finds in float64."""
     g = normal(*op.flash_attention(q, k, v).shape, dtype=q.dtype)
-    for found, wanted in zip(
-        gradients(q, k, v, g, mask, **options), expected(q, k, v, g, mask, **options), strict=True
-    ):
+    for found, wanted in zip(gradients(q, k, v, g, mask, causal), expected(q, k, v, g, mask, causal), strict=True):
         torch.testing.assert_close(found.torch().double(), wanted, atol=tolerance, rtol=tolerance)
 
 

@@ -251,7 +251,8 @@ def _attention_cotangent(ranks: tuple[int, ...], causal: bool, of: Literal["q", 
     operands += [(*rows, one), (*rows, one), ()]
     operands += [_spread(spread, rank, "the mask does not broadcast to the scores") for rank in mask]
     left = {axis for index in result for axis in index.axes}
-    reduced: dict[str, Reduction] = {axis: "row" for axis in "dejig" if axis not in left}
+    # Scores need all of d, which stays in the cotangents of queries and keys.
+    reduced: dict[str, Reduction] = {axis: "row" for axis in "dejig" if axis not in left or axis == "d"}
     return Anchor(tuple(operands), result, reduced=reduced, placed=frozenset({"i", "j"} if causal else ()))
 
 

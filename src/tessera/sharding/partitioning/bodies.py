@@ -95,6 +95,20 @@ class _Abstract:
         kind: Kind = "linear" if v.kind == "linear" and _plain(*values) == "given" else _plain(*values, v)
         return _Value(accumulator(q.dtype), kind)
 
+    def attend_logarithms(
+        self, q: _Value, k: _Value, v: _Value, scale: _Value, mask: _Value | None, causal: bool, /
+    ) -> _Value:
+        return _Value(accumulator(q.dtype), _plain(q, k, scale, *([] if mask is None else [mask])))
+
+    def attend_back(self, of: str, *operands: _Value | bool | None) -> _Value:
+        """Of values it is linear in the cotangent, of queries and keys in that and its mean together."""
+        values = [each for each in operands if isinstance(each, _Value)]
+        q, k, v, g, logarithms, mean, *rest = values
+        given = _plain(q, k, logarithms, *rest) == "given"
+        parts = (g,) if of == "v" else (g, mean)
+        linear = given and all(each.kind == "linear" for each in parts) and (of == "v" or _plain(v) == "given")
+        return _Value(accumulator(q.dtype), "linear" if linear else _plain(*values))
+
     def __getattr__(self, name: str) -> Any:
         """All other operations: functions of their operands that are not linear."""
         return _other
