@@ -153,7 +153,7 @@ class Partition:
         return None
 
     def _record(self, leaves: Sequence[Any]) -> None:
-        """Notes what this layout of inputs, which has just been bound, has in common with others, once there are such."""
+        """Notes what this layout of inputs, just bound, has in common with others, once there are such."""
         if len(self._bound) < 2 or self._options.tune != "cached":
             return
         if self._options.own_policy or not policy.is_current(None):
