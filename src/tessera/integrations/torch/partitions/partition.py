@@ -96,13 +96,14 @@ class Partition:
         if bound is not None:
             try:
                 results = bound(values, leaves)
+            except (CompileError, IRError, UnsupportedTargetError) as error:
+                self._tell(error)
+                self._bound[key] = None
+            else:
                 if bound.is_new:
                     bound.is_new = False
                     self._record(leaves)
                 return results
-            except (CompileError, IRError, UnsupportedTargetError) as error:
-                self._tell(error)
-                self._bound[key] = None
         if self._failure is not None:
             failure, self._failure = self._failure, None
             self._tell(failure)
@@ -152,18 +153,19 @@ class Partition:
         return None
 
     def _record(self, leaves: Sequence[Any]) -> None:
-        """Notes what this layout of inputs, which has just been bound, has in common with others: once there are such,
-        and as long as that succeeds.
-        """
-        if len(self._bound) < 2 or self._attempts >= MOST_ATTEMPTS or self._options.tune != "cached":
+        """Notes what this layout of inputs, just bound, has in common with others, once there are such."""
+        if len(self._bound) < 2 or self._options.tune != "cached":
             return
         if self._options.own_policy or not policy.is_current(None):
             return
+        current = [each for each in self._recordings if each.is_current]
+        if self._recordings and not current:  # schedules have changed, and with them what sizes decide
+            self._attempts = 0
+        if self._attempts >= MOST_ATTEMPTS:
+            return
         self._attempts += 1
         found = recorded(self._work, leaves, self._options)
-        if found is not None:
-            current = [each for each in self._recordings if each.is_current]
-            self._recordings = (found, *current[: MOST_RECORDINGS - 1])
+        self._recordings = tuple([*([] if found is None else [found]), *current][:MOST_RECORDINGS])
 
     def _bind(self, key: Any, values: Values, leaves: Sequence[Any]) -> AnyBound | None:
         """What computes this layout of inputs; None where a row does not take these extents, and torch computes
