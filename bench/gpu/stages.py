@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +60,7 @@ def correctness(out: Path) -> Iterator[Step]:
     """`tests/gpu` but for what counts and times; each family of kernels is a step."""
     from tests.gpu import test_plans, test_printed_kernels
 
-    cases = {
+    cases: dict[str, tuple[str, Collection[str]]] = {
         "test_plans": ("test_every_family", test_plans.FAMILIES),
         "test_printed_kernels": ("test_printed_kernels_compute_what_torch_does", test_printed_kernels.PROGRAMS),
     }

@@ -1,8 +1,7 @@
 """Steps of plans that are calls of a library, torch's (`library.py`; their records are `ops/library.py`).
 
-Fusion takes them for layout operators, and one call gives all results that share a `joint` (`topk`; attention that is
-trained and its gradient, `ops/attention/saved.py`, which go block by block). Plans without such steps know nothing of
-them.
+Fusion takes them for layout operators, and one call gives all results that share a `joint` (`topk`). Plans without such
+steps know nothing of them.
 
 Spectral convolutions are one step (`spectral.py`): on CPUs a generated kernel (`backend/llvm/native/spectral_ir.py`,
 one for all shapes) that calls the library's one-dimensional transforms (`fourier.py`) plane by plane inside the caches,
