@@ -48,7 +48,7 @@ class GpuConstants:
     """All of them, under the names that the models use. `known()` says what they are."""
 
     sustained: float = _constant(
-        0.84, 0.70, 0.90, "of the peak",
+        0.86, 0.70, 0.90, "of the peak",
         "the part of a published matrix peak that lasts; measured ceilings need no such factor",
         _H100,
     )  # fmt: skip
@@ -118,9 +118,8 @@ class GpuConstants:
         4, 2, 8, "cycles", "between two memory instructions of one multiprocessor, of 32 lanes each"
     )
     overlap_loss: float = _constant(
-        0.01, 0.0, 0.10, "of the time",
-        "the part of every other resource's time that the slowest's does not hide", _H100,
-    )  # fmt: skip
+        0.03, 0.0, 0.10, "of the time", "the part of every other resource's time that the slowest's does not hide"
+    )
     launch_s: float = _constant(
         2e-6, 1e-6, 4e-6, "s", "from one kernel's end to the next one's first block, within a captured graph"
     )

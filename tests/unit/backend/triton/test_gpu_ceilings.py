@@ -12,6 +12,7 @@ from tessera import settings, target
 from tessera.backend.triton import ceilings
 from tessera.backend.triton.ceilings import DeviceProbe, TorchBench, measure, probes
 from tessera.errors import UnsupportedTargetError
+from tessera.scheduling.model.gpu_constants import KNOWN
 from tessera.scheduling.model.gpu_machine import gpu_machine
 from tessera.target import stored_ceilings as on_disk
 from tessera.target.stored_ceilings import driver_version, stored_ceilings, with_stored
@@ -90,7 +91,9 @@ def test_kept_ceilings_replace_published_ones(tmp_path: Path, monkeypatch: pytes
         assert stored_ceilings(H200) is None
     assert machine.flop_per_s["bf16"] == pytest.approx(500e12)
     assert machine.hbm_byte_per_s == pytest.approx(4e12)
-    assert machine.flop_per_s["fp8_e4m3"] == pytest.approx(0.8 * 1978.9e12)  # published, as none were measured
+    assert machine.flop_per_s["fp8_e4m3"] == pytest.approx(
+        KNOWN.sustained * 1978.9e12
+    )  # published, as none were measured
     assert machine.sources["HBM"].startswith("measured")
 
 

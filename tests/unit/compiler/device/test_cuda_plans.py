@@ -39,6 +39,9 @@ def cuda() -> Iterator[tuple[FakeCuda, CudaDriver]]:
     pipeline.forget_plans()
 
 
+POINTERS = {**dict.fromkeys(("a_indexing", "b_indexing", "out_indexing"), "pointer"), "grid": "flat"}
+
+
 def tensor(address: int, *shape: int, dtype: object = bf16) -> Tensor:
     strides = contiguous_strides(shape)
     leaf = Leaf(interning.buffer(shape, strides, dtype, "cuda:0"), address, object())  # type: ignore[arg-type]
@@ -50,7 +53,7 @@ def test_a_fused_product_from_the_expression_to_the_bytes_of_its_launches(cuda: 
     fake, _ = cuda
     a, b, bias = (1 << 20), (1 << 21), (1 << 22)
     product = op.matmul(tensor(a, ROWS, DEPTH), tensor(b, DEPTH, COLUMNS))
-    result = op.relu((product + tensor(bias, COLUMNS, dtype=fp32)) * 1.75)
+    result = op.relu((product + tensor(bias, COLUMNS, dtype=fp32)) * 1.75).pin(**POINTERS)
     plan = pipeline.plan(result.structure)
     assert isinstance(plan, DevicePlan)
     (step,) = plan.steps

@@ -17,11 +17,12 @@ from tessera.errors import UnsupportedTargetError
 from tessera.scheduling.families.gpu_cost import GpuRooflineModel
 from tessera.scheduling.families.product.gpu import choice as gpu_choice
 from tessera.scheduling.families.product.gpu import space as gpu_space
-from tessera.scheduling.families.product.gpu.choice import best_starts
+from tessera.scheduling.families.product.gpu.choice import WAYS, best_starts
 from tessera.scheduling.families.product.gpu.cost import predicted_resources, unit_of
 from tessera.scheduling.families.product.gpu.problem import GpuContractionProblem, contraction_gpu_problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.choice import modelled_choice
+from tessera.scheduling.model.gpu_constants import KNOWN
 from tessera.scheduling.model.gpu_estimate import GpuEstimate
 from tessera.scheduling.model.gpu_machine import gpu_machine
 from tessera.scheduling.model.gpu_resources import BlockResources
@@ -100,12 +101,16 @@ def test_operands_that_must_be_turned_take_shared_memory_on_blackwell_and_no_war
 # -- how wide accesses are --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("extent", "width"), [(1024, 0), (1000, 16), (1004, 8), (1002, 4), (1001, 0)])
-def test_kernels_rely_on_what_divides_their_rows_where_launches_do_not_promise_it(extent: int, width: int) -> None:
+@pytest.mark.parametrize(
+    ("extent", "width", "default"), [(1024, 0, 0), (1000, 16, 0), (1004, 8, 8), (1002, 4, 4), (1001, 0, 0)]
+)
+def test_kernels_rely_on_what_divides_their_rows_where_launches_do_not_promise_it(
+    extent: int, width: int, default: int
+) -> None:
     extents = {"m": extent, "n": extent, "k": extent}
     posed = contraction_gpu_problem(specs.matmul(bf16), extents, target.gpu("h100"))
     space = gpu_space.space(posed)
-    assert space.default["vector_bytes"] == width
+    assert space.default["vector_bytes"] == default  # none where the copy engine moves all
     assert space.violations(space.default) == ()
     assert {start["vector_bytes"] for start in gpu_space.starts(posed)} == {width}
 
@@ -233,7 +238,7 @@ def test_measured_ceilings_replace_published_ones() -> None:
     assert model.ceilings is measured
     assert model.machine.flop_per_s["bf16"] == 500e12
     assert model.machine.hbm_byte_per_s == 1e12
-    assert model.machine.flop_per_s["fp16"] == pytest.approx(0.8 * 989.4e12)
+    assert model.machine.flop_per_s["fp16"] == pytest.approx(KNOWN.sustained * 989.4e12)
     found = model.estimate(posed, KNOWN_GOOD)
     assert found.source == "measured"
     assert found.seconds > estimate(posed).seconds
@@ -305,7 +310,8 @@ def test_the_explanation_says_every_term_with_its_number() -> None:
 
 def test_the_page_on_gpus_shows_what_is_printed() -> None:
     page = Path(__file__).parents[4] / "docs" / "gpu.md"
-    assert estimate(problem(8192, 8192, 8192)).explain() in page.read_text()
+    posed = problem(8192, 8192, 8192)
+    assert estimate(posed, gpu_space.default_schedule(posed)).explain() in page.read_text()
 
 
 def test_the_tuner_and_the_choice_of_schedules_can_use_it() -> None:
@@ -320,7 +326,9 @@ def test_the_tuner_and_the_choice_of_schedules_can_use_it() -> None:
 
 def test_the_default_is_the_models_choice_among_the_starts() -> None:
     posed = problem(8192, 8192, 8192)
-    assert gpu_space.default_schedule(posed) == gpu_space.complete(KNOWN_GOOD)
+    assert gpu_space.default_schedule(posed) == gpu_space.complete(KNOWN_GOOD.replace(**WAYS[0]))
+    without_copies = gpu_space.default_schedule(problem(8192, 8192, 8192, "a100"))
+    assert (without_copies["a_indexing"], without_copies["grid"]) == ("pointer", "flat")
     best = best_starts(posed, 3)
     assert [found.seconds for found in best] == sorted(found.seconds for found in best)
     assert best[0].seconds >= estimate(posed, gpu_space.default_schedule(posed)).seconds / 1.02

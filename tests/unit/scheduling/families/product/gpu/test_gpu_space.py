@@ -28,6 +28,12 @@ ODD = problem(bf16, 4096, 4099, 4096)
 MAPPED = contraction_gpu_problem(
     specs.matmul(bf16, prologue="relu"), {"m": 4096, "n": 4096, "k": 4096}, target.gpu("sm90")
 )
+POINTERS: dict[str, KnobValue] = {
+    **dict.fromkeys(("a_indexing", "b_indexing", "out_indexing"), "pointer"),
+    "grid": "flat",
+    "epilogue_parts": 1,
+}
+"""What the changes below are made to, beside the default."""
 COPIED: dict[str, KnobValue] = {"a_indexing": "host_descriptor", "b_indexing": "device_descriptor"}
 
 BROKEN: dict[str, tuple[GpuContractionProblem, dict[str, KnobValue]]] = {
@@ -66,7 +72,7 @@ def test_every_rule_is_tried() -> None:
 def test_a_broken_rule_is_named(name: str) -> None:
     posed, changes = BROKEN[name]
     space = gpu_space.space(posed)
-    schedule = space.default.replace(**changes)
+    schedule = space.default.replace(**{**POINTERS, **changes})
     assert name in space.violations(schedule)
     with pytest.raises(ScheduleError) as error:
         space.check(schedule)
@@ -124,7 +130,7 @@ PERMITTED: dict[str, tuple[GpuContractionProblem, dict[str, KnobValue]]] = {
 def test_knobs_are_permitted_where_they_work(name: str) -> None:
     posed, changes = PERMITTED[name]
     space = gpu_space.space(posed)
-    assert space.violations(space.default.replace(**changes)) == ()
+    assert space.violations(space.default.replace(**{**POINTERS, **changes})) == ()
 
 
 def test_a_schedule_has_every_knob_once_and_prints_and_reads_itself() -> None:
@@ -182,6 +188,6 @@ def test_vectors_are_as_wide_as_every_pointer_allows() -> None:
 
 def test_shared_memory_counts_one_stage_less_where_operands_pass_through_registers() -> None:
     hopper, ampere = problem(bf16, 4096, 4096, 4096), problem(bf16, 4096, 4096, 4096, "sm80")
-    schedule = gpu_space.default_schedule(hopper)
+    schedule = gpu_space.default_schedule(hopper).replace(**POINTERS)
     assert gpu_space.shared_bytes(schedule, hopper) == 147456
     assert gpu_space.shared_bytes(schedule, ampere) == 98304
