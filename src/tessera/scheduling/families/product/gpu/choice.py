@@ -121,25 +121,27 @@ def _best(problem: GpuContractionProblem) -> Schedule:
 
 def _estimates(problem: GpuContractionProblem, splits: Sequence[int], rates: GpuMachine) -> list[ContractionEstimate]:
     """The legal starts; before them those that are likely in the other ways to move operands, way by way."""
+    plain = [estimate_product(problem, schedule, rates) for schedule in _plain(problem, tuple(splits))]
+    if not problem.reads_shared:
+        return plain
+    likely = sorted(plain, key=lambda found: found.seconds)[:_LIKELY]
+    moved = (found.schedule.replace(vector_bytes=0, **way) for way in WAYS for found in likely)
+    return [*(estimate_product(problem, schedule, rates) for schedule in _legal(moved, problem)), *plain]
+
+
+@lru_cache(maxsize=256)
+def _plain(problem: GpuContractionProblem, splits: tuple[int, ...]) -> tuple[Schedule, ...]:
+    """The legal starts by pointers, which no constant of the model decides."""
     parts = (1, 2, 4) if problem.epilogue_words else (1,)
     starts = (
         Schedule(tile=tile, warps=warps, pipeline_depth=stages, group=8, split_k=split, epilogue_parts=part)
         for (tile, stages, warps), split, part in itertools.product(STARTS, splits, parts)
     )
-    plain = list(_legal(map(complete, starts), problem, rates))
-    if not problem.reads_shared:
-        return plain
-    likely = sorted(plain, key=lambda found: found.seconds)[:_LIKELY]
-    moved = (found.schedule.replace(vector_bytes=0, **way) for way in WAYS for found in likely)
-    return [*_legal(moved, problem, rates), *plain]
+    return tuple(_legal(map(complete, starts), problem))
 
 
-def _legal(
-    schedules: Iterable[Schedule], problem: GpuContractionProblem, rates: GpuMachine
-) -> Iterator[ContractionEstimate]:
-    for schedule in schedules:
-        if _is_legal(schedule, problem):
-            yield estimate_product(problem, with_vectors(schedule, problem), rates)
+def _legal(schedules: Iterable[Schedule], problem: GpuContractionProblem) -> Iterator[Schedule]:
+    return (with_vectors(schedule, problem) for schedule in schedules if _is_legal(schedule, problem))
 
 
 def _is_legal(schedule: Schedule, problem: GpuContractionProblem) -> bool:
