@@ -357,6 +357,20 @@ def test_corners_follow_torch() -> None:
         torch.testing.assert_close(grad.grad(ours)(x).torch(), leaf.grad)
 
 
+def test_attention_has_a_gradient_by_a_scale_of_zero() -> None:
+    q, k, v = normal(3, 2), normal(4, 2), normal(4, 2)
+    slope = grad.grad(lambda scale: op.flash_attention(q, k, v, scale=scale).sum())
+    scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    ((q @ k.T * scale).softmax(-1) @ v).sum().backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(slope(torch.zeros((), dtype=torch.float64)).torch(), scale.grad)
+
+
+def test_no_weight_of_attention_is_above_one_whatever_rounding_leaves_of_large_scores() -> None:
+    q, k, v = normal(33, 16).float() * 3e4, normal(34, 16).float() * 3e4, normal(34, 16).float()
+    slope = grad.grad(lambda v: op.flash_attention(q, k, v, scale=0.37).sum())
+    assert slope(v).torch().max() <= 33
+
+
 def test_prod_with_one_zero_and_with_two() -> None:
     for values, expected in (([2.0, 0.0, 3.0], [0.0, 6.0, 0.0]), ([0.0, 0.0, 3.0], [0.0, 0.0, 0.0])):
         assert grad.grad(lambda a: a.prod())(torch.tensor(values)).tolist() == expected

@@ -49,7 +49,9 @@ def scaled(q: Node, scale: object) -> tuple[Node, Node]:
         leaf = scalar_leaf(abs(number(scale, "flash_attention: scale")), fp64 if q.dtype is fp64 else fp32)
         return q, Node((leaf.structure, (leaf,)))
     if isinstance(scale, Node) and not scale.shape:
-        return call("where", scale < 0, call("neg", q), q), call("abs", scale)  # type: ignore[operator]
+        below = scale < 0  # type: ignore[operator]
+        # Not `abs`, whose gradient at 0 is 0, where that of attention by its scale is not.
+        return call("where", below, call("neg", q), q), call("where", below, call("neg", scale), scale)
     raise ArgumentError(f"flash_attention: scale={scale!r}", hints=["a number, or None for 1 / sqrt(head size)"])
 
 

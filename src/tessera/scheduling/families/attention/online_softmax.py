@@ -137,6 +137,10 @@ class OnlineSoftmax:
         """Where the elements of two tiles are not equal; NaN is equal to nothing."""
         return self._compared(a, b, "ne")
 
+    def exceeds(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """Where the elements of a tile are larger than those of another; NaN is not."""
+        return self._compared(a, b, "gt")
+
     def equals(self, value: SSAValue, number: float) -> SSAValue:
         """Which of the queries have a number."""
         return self._compared(value, self.splat(number), "eq")

@@ -200,8 +200,11 @@ class GradientNest(LoopNest):
         scaled = builder.append(arith.MulfOp(logarithms, softmax.splat(LOG2_E)))
         base = softmax.select(blind, softmax.splat(math.inf), scaled)
         scores = builder.append(arith.SubfOp(scores, softmax.spread(base, scores)))
-        weights = builder.append(math_dialect.Exp2Op(scores))
         nothing = builder.splat(0.0, self.dtype, (self.mr, self.nr))
+        # Scores are beyond the logarithm by rounding alone; of large ones that is much, and no weight is above 1.
+        # Not the minimum, which takes several instructions to keep NaN as this does in one.
+        scores = softmax.select(softmax.exceeds(scores, nothing), nothing, scores)
+        weights = builder.append(math_dialect.Exp2Op(scores))
         if self.spec.mask is not None and self.spec.mask.dtype is bool_:
             weights = softmax.select(self.write(self.spec.mask, sizes, at), weights, nothing)
         if self.spec.causal:
