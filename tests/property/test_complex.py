@@ -135,3 +135,8 @@ def test_casts_to_real_numbers_and_odd_parts_are_refused() -> None:
 def test_on_the_interpreted_device() -> None:
     z = op.tensor(Z, device="interpreter")
     close(op.real(op.fft(z * 2.0 + 1.0)), torch.fft.fft(Z * 2.0 + 1.0).real)
+
+
+def test_numbers_over_complex_tensors() -> None:
+    for number in (2, 1, 0.5, -1, 3, 2.5):  # the first four are part of the algebra, the others arguments
+        close(number / op.tensor(Z), number / Z.to(torch.complex128))

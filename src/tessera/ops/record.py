@@ -321,7 +321,7 @@ def _cast(operand: Structure, dtype: DType) -> Structure:
     # beside narrow integers wrap around first, as torch's do.
     if operand.dtype is dtype or (operand.weak and dtype.kind != "int" and operand.dtype is accumulator(dtype)):
         return operand
-    if operand.kind == "constant":
+    if operand.kind == "constant" and dtype.kind != "complex":
         return interning.constant(operand.value or 0, dtype)
     return interning.intern(_registry["cast"], (dtype,), (operand,), (0,))
 

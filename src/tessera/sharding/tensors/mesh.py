@@ -72,7 +72,7 @@ class Mesh:
     `state` is "running" where every device is a rank of the job, "emulated" where all are in this process, and
     "abstract" where there are more devices than ranks: such a mesh plans and explains, and evaluates nothing. Without
     `devices` they are the ranks of the job; without `shape` axes are as even as they can be, the largest first. Meshes
-    of equal axes, devices and state are equal.
+    of equal axes, devices and state are equal; running ones, where ranks of one job exchange.
 
     Raises MeshError (E_MESH) for axes that make no grid of the devices.
     """
@@ -99,7 +99,8 @@ class Mesh:
         self.grid: Final = MeshShape(tuple(zip(names, extents, strict=True)))
         self.topology: Final = topology
         self.state: Final[State] = _state(self.devices, self.job, backend)
-        self._value: Final = (self.grid, self.devices, self.state)
+        exchanging = self.job if self.state == "running" and self.job.size > 1 else None
+        self._value: Final = (self.grid, self.devices, self.state, exchanging)
         self._hash: Final = hash(self._value)  # every evaluation looks programs up by their mesh
 
     @property

@@ -9,7 +9,7 @@ import torch
 
 from tessera import Tensor, dist, grad, graph, op
 from tessera.errors import AbstractMeshError, ArgumentError, DeviceError, ImplicitCommunicationError, MeshError
-from tessera.sharding.tensors.mesh import as_even_as_possible
+from tessera.sharding.tensors.mesh import Alone, as_even_as_possible
 from tessera.sharding.tensors.shards import shards_of
 
 COLUMNS, ROWS, BATCH = (
@@ -51,6 +51,16 @@ def test_the_snippet_of_the_specification_takes_no_memory() -> None:
 )
 def test_devices_are_shared_out_evenly(devices: int, axes: int, wanted: tuple[int, ...]) -> None:
     assert as_even_as_possible(devices, axes) == wanted
+
+
+def test_ranks_of_another_job_are_another_mesh() -> None:
+    class Pair(Alone):
+        size = 2  # type: ignore[misc]
+
+    first, second = Pair(), Pair()  # as where a process group is replaced, perhaps with ranks in another order
+    assert dist.Mesh(["dp"], job=first) == dist.Mesh(["dp"], job=first)
+    assert dist.Mesh(["dp"], job=first) != dist.Mesh(["dp"], job=second)
+    assert dist.Mesh(["dp"], job=Alone()) == dist.Mesh(["dp"], job=Alone())
 
 
 def test_what_makes_no_mesh_is_refused() -> None:
