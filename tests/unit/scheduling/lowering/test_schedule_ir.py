@@ -89,7 +89,7 @@ def test_extents_may_be_left_out() -> None:
 
 
 def test_a_target_is_a_gpu_by_its_name() -> None:
-    knobs = "{tile = [8, 64], whole_row = false, warps = 4, nontemporal = false}"
+    knobs = '{tile = [8, 64], whole_row = false, warps = 4, nontemporal = false, backend = "triton"}'
     made = lowered(re.sub(r"knobs = \{.*?\}", f"knobs = {knobs}", RELU), "lower-schedule{target=h100}")
     assert "vector<8x64xf32>" in made
     assert "warps = 4" in made
