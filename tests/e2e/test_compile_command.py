@@ -43,7 +43,8 @@ def test_attention_for_hopper(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_pinned_schedule_and_what_becomes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("triton", reason="the extra `triton` is not installed")
     pins = (
-        "tile=(128,128,64), warps=4, a_indexing='host_descriptor', b_indexing='host_descriptor', warp_specialize=True"
+        "tile=(128,128,64), warps=4, a_indexing='host_descriptor', b_indexing='host_descriptor', warp_specialize=True,"
+        " out_indexing='pointer', grid='flat', epilogue_parts=1"
     )
     product = ("matmul", "--shape", "4096,4096,4096", "--dtype", "bf16", "--target", "sm90")
     assert run(*product, "--schedule", pins) == 0
