@@ -104,7 +104,8 @@ def test_beside_a_running_program_a_candidate_is_compiled_when_it_is_built() -> 
 
 def test_a_candidate_is_a_launch_over_the_operands_of_the_workload() -> None:
     problem = posed(FakeTriton())
-    case = problem.build(problem.space.default)
+    pointers = dict.fromkeys(("a_indexing", "b_indexing", "out_indexing"), "pointer")
+    case = problem.build(problem.space.default.replace(**pointers, grid="flat", epilogue_parts=1))
     (launch,) = case.launches
     assert isinstance(launch, GpuLaunch)
     assert [value for value in launch.arguments if isinstance(value, SlotAddress)] == [
