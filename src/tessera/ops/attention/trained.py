@@ -34,6 +34,10 @@ N: TypeAlias = Any
 Of: TypeAlias = Literal["q", "k", "v"]
 
 LOGARITHMS = "attention_logarithms"
+LARGE_LOGARITHM = 2.0**16
+"""Where a logarithm is larger, no weight is above 1: scores are beyond it by rounding alone, but by that much that
+weights of fp32 would be some multiples of 1, up to infinity.
+"""
 COTANGENTS = {"q": "attention_dq", "k": "attention_dk", "v": "attention_dv"}
 
 
@@ -99,6 +103,11 @@ def _logarithms(
     return found + torch.zeros((*v.shape[:-3], *(1,) * min(v.dim(), 3)))  # over the values' batches
 
 
+def _one(*operands: torch.Tensor, causal: bool) -> float:
+    """The logarithm of a sum of exponentials, of which the largest is 1."""
+    return 1.0
+
+
 def _cotangent(of: str) -> Callable[..., torch.Tensor]:
     def reference(
         q: torch.Tensor,
@@ -112,7 +121,8 @@ def _cotangent(of: str) -> Callable[..., torch.Tensor]:
         causal: bool,
     ) -> torch.Tensor:
         q, k, v, g = (x.to(logarithms.dtype) for x in (q, k, v, g))
-        weights = torch.exp(_scores(q, k, scale, masks, causal) - torch.where(logarithms.isinf(), math.inf, logarithms))
+        beyond = _scores(q, k, scale, masks, causal) - torch.where(logarithms.isinf(), math.inf, logarithms)
+        weights = torch.exp(torch.where((beyond > 0) & (logarithms.abs() > LARGE_LOGARITHM), 0.0, beyond))
         group = q.shape[-3] // max(k.shape[-3], 1)
 
         def shared(x: torch.Tensor) -> torch.Tensor:
@@ -205,6 +215,7 @@ register(
         gradient=_logarithms_gradient,
         body=_body_of_logarithms,
         attributes={"causal": False},
+        terms=_one,
     )
 )
 

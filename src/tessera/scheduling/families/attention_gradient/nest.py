@@ -24,6 +24,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import bool_
+from tessera.ops.attention.trained import LARGE_LOGARITHM
 from tessera.scheduling.families.attention.online_softmax import LOG2_E, OnlineSoftmax, additive
 from tessera.scheduling.families.attention_gradient.space import apart_axes
 from tessera.scheduling.language.expression import Value
@@ -201,9 +202,11 @@ class GradientNest(LoopNest):
         base = softmax.select(blind, softmax.splat(math.inf), scaled)
         scores = builder.append(arith.SubfOp(scores, softmax.spread(base, scores)))
         nothing = builder.splat(0.0, self.dtype, (self.mr, self.nr))
-        # Scores are beyond the logarithm by rounding alone; of large ones that is much, and no weight is above 1.
         # Not the minimum, which takes several instructions to keep NaN as this does in one.
-        scores = softmax.select(softmax.exceeds(scores, nothing), nothing, scores)
+        square = builder.append(arith.MulfOp(logarithms, logarithms))
+        is_large = softmax.exceeds(square, softmax.splat(LARGE_LOGARITHM**2))
+        most = softmax.spread(softmax.select(is_large, softmax.splat(0.0), softmax.splat(math.inf)), scores)
+        scores = softmax.select(softmax.exceeds(scores, most), most, scores)
         weights = builder.append(math_dialect.Exp2Op(scores))
         if self.spec.mask is not None and self.spec.mask.dtype is bool_:
             weights = softmax.select(self.write(self.spec.mask, sizes, at), weights, nothing)
