@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import torch
 
-from bench.gpu.cases import MOVED, Place
+from bench.gpu.attention import _attention
+from bench.gpu.cases import MOVED, Made, Place, _product
 from bench.gpu.timing import Call, CudaTimer, Timer
-from tessera import op
 from tessera.errors import DeviceFaultError, MemoryLimitError, TesseraError
 from tessera.scheduling.families.product.gpu.choice import STARTS
 from tessera.scheduling.language.schedule import Schedule
@@ -35,18 +35,6 @@ FIRST_STARTS: Final = 24
 """How many of a product's likely starts are recorded: the rest are for operands that are no bf16 matrices."""
 
 Build = Callable[..., Any]
-
-
-def _product(m: int, n: int, k: int, place: Place) -> Build:
-    a = place.given(place.normal(m, k, dtype=torch.bfloat16))
-    w = place.given(place.normal(n, k, dtype=torch.bfloat16, scale=k**-0.5))
-    return lambda: op.matmul(a, w.T)
-
-
-def _attention(length: int, head: int, causal: bool, place: Place) -> Build:
-    shape = (max(16384 // length, 1), 2048 // head, length, head)
-    q, k, v = (place.given(place.normal(*shape, dtype=torch.bfloat16)) for _ in range(3))
-    return lambda: op.flash_attention(q, k, v, causal=causal)
 
 
 def _product_knobs(m: int) -> Iterator[Mapping[str, Any]]:
@@ -71,7 +59,7 @@ SIZES: Final = (
     *((2048, n, k) for n, k in ((4096, 4096), (28672, 4096))),
 )
 
-PROBLEMS: Final[Mapping[str, tuple[Callable[[Place], Build], Callable[[], Iterator[Mapping[str, Any]]]]]] = {
+PROBLEMS: Final[Mapping[str, tuple[Callable[[Place], Made], Callable[[], Iterator[Mapping[str, Any]]]]]] = {
     **{f"matmul {m}x{n}x{k}": (partial(_product, m, n, k), partial(_product_knobs, m)) for m, n, k in SIZES},
     **{
         f"attention d={head} length={length}{' causal' if causal else ''}": (
@@ -81,13 +69,18 @@ PROBLEMS: Final[Mapping[str, tuple[Callable[[Place], Build], Callable[[], Iterat
         for head, length, causal in itertools.product((64, 128), (4096,), (False, True))
     },
 }
-"""Name -> what makes the operands and pends the call, and the schedules that are tried, as knobs; bf16."""
+"""Name -> the case, of which the call under the default schedule is taken, and what is tried, as knobs; bf16."""
+
+
+def _call(build: Build, knobs: Mapping[str, Any]) -> Any:
+    pending = build()
+    return (pending.pin(**knobs) if knobs else pending).eval()
 
 
 def _legal(build: Build, knobs: Mapping[str, Any]) -> str | None:
     """The schedule as text, after one call; None where there is no such kernel."""
     try:
-        build().pin(**knobs).eval()
+        _call(build, knobs)
     except (DeviceFaultError, MemoryLimitError):
         raise
     except TesseraError:
@@ -97,12 +90,8 @@ def _legal(build: Build, knobs: Mapping[str, Any]) -> str | None:
 
 def built(build: Build, tried: Iterable[Mapping[str, Any]]) -> dict[str, Call]:
     """Schedules that are legal and compile, by their text, each as a call."""
-
-    def call(knobs: Mapping[str, Any]) -> Any:
-        return build().pin(**knobs).eval()
-
     named = ((_legal(build, knobs), knobs) for knobs in tried)
-    return {name: partial(call, knobs) for name, knobs in named if name is not None}
+    return {name: partial(_call, build, knobs) for name, knobs in named if name is not None}
 
 
 def measured(calls: Mapping[str, Call], timer: Timer) -> dict[str, list[float]]:
@@ -138,7 +127,7 @@ def main(arguments: Sequence[str]) -> int:
             print(f"not measured: {name}: out of time", file=sys.stderr)
             continue
         make, tried = PROBLEMS[name]
-        calls = built(make(place), itertools.islice(tried(), first, None, step))
+        calls = built(make(place).ours["default"], itertools.islice(tried(), first, None, step))
         if timer is None:
             print(f"{name}: {len(calls)} kernels, {time.monotonic() - begin:.0f} s", flush=True)
             continue

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.gpu import cases, results
+from bench.gpu import cases, record, results
 from bench.gpu.__main__ import main, parse
 from bench.gpu.attention import _attention, attention
 from bench.gpu.cases import Case, Made, Place
@@ -164,6 +164,20 @@ def test_schedules_are_built_and_peers_left_out() -> None:
     cold, _ = run(case, CPU, Counting(), without=["peer"])
     assert cold.missing == {"peer": "left out"}
     assert set(cold.seconds) == {OURS}
+
+
+def test_schedules_that_are_legal_are_recorded_and_the_near_ones_sampled_more() -> None:
+    x = torch.randn(40, 30)
+    calls = record.built(lambda: op.exp(x), [{}, {"warps": 3}, {"nontemporal": False}])
+    assert list(calls) == ["default", "nontemporal=False"]
+    times = {"near": 1.0, "beside": 1.5, "far": 3.0}
+
+    class Known:
+        def prepared(self, call: Call, cache: Cache) -> Sample:
+            return lambda: times[str(call())]
+
+    found = record.measured({name: partial(str, name) for name in times}, Known())
+    assert {name: len(samples) for name, samples in found.items()} == {"near": 14, "beside": 6, "far": 2}
 
 
 def test_rates_ratios_and_goals() -> None:
