@@ -100,20 +100,23 @@ def _is_amd(problem: GpuGradientProblem) -> bool:
 
 
 def shared_bytes(schedule: Schedule, problem: GpuGradientProblem) -> int:
-    """Bytes of shared memory that one block takes at most: what is held, what is walked, as often as it is in flight,
-    and cotangents of scores on their way from the layout of a result to that of an operand.
+    """Bytes of shared memory that one block takes at most, as Triton 3.6 was seen to allot them: what is held, what is
+    walked, as often as it is in flight, logarithms and means, and weights on their way from the layout of a result to
+    that of an operand, which Hopper's matrix units read from registers.
     """
     rows, columns = sides(schedule, problem)
     head, value_head = schedule.integers("head")
     stages, size = schedule.integer("pipeline_depth"), problem.operand.itemsize
-    flying, held = columns * (head + value_head), rows * (head + value_head)
+    flying, held, weights = columns * (head + value_head), rows * (head + value_head), rows * columns
     if _is_amd(problem):
         elements = flying * stages
     elif _reads_shared(schedule, problem):
-        elements = held + flying * stages + rows * columns
+        elements = held + flying * stages
+        if problem.target.arch == "sm_100":
+            elements += len(problem.sums) * max(weights, flying // 2)
     else:
-        elements = flying * max(stages - 1, 1) + max(held, 2 * rows * columns)
-    mask = rows * columns * problem.mask.itemsize * max(stages - 1, 1) if problem.mask is not None else 0
+        elements = flying * max(stages - 1, 1) + max(held, 2 * weights) + len(problem.sums) * weights
+    mask = weights * problem.mask.itemsize * max(stages - 1, 1) if problem.mask is not None else 0
     beside = 2 * columns * problem.accumulator.itemsize * stages if problem.by_keys else 0
     return max(elements * size + mask + beside, rows * max(head, value_head) * problem.accumulator.itemsize)
 
@@ -142,8 +145,16 @@ def registers_for_values(schedule: Schedule, problem: GpuGradientProblem) -> flo
     threads = schedule.integer("warps") * limits.warp_size
     registers = min(limits.max_registers_per_thread + 1, limits.registers // threads)
     if _is_amd(problem):
-        return 0.18 * registers
-    return (0.3 if not problem.is_narrow else 0.75) * registers
+        return 0.2 * registers
+    if not problem.is_narrow:
+        return 0.45 * registers
+    if _reads_shared(schedule, problem):
+        return (0.78 if problem.by_keys else 0.88) * registers
+    return (0.66 if problem.by_keys else 0.78) * registers
+
+
+def _is_smallest(schedule: Schedule) -> bool:
+    return schedule.integers("tile") == (SMALLEST, SMALLEST)
 
 
 # -- rules ------------------------------------------------------------------------------------------------------------
@@ -163,7 +174,10 @@ def _dot(schedule: Schedule, problem: GpuGradientProblem) -> bool:
 
 
 def _rows(schedule: Schedule, problem: GpuGradientProblem) -> bool:
-    return not problem.is_narrow or sides(schedule, problem)[0] >= 16 * schedule.integer("warps")
+    rows = sides(schedule, problem)[0]
+    shared = rows >= 32 and not (_reads_shared(schedule, problem) or _is_amd(problem))
+    fits = rows >= (8 if shared else 16) * schedule.integer("warps")
+    return fits or not problem.is_narrow or _is_smallest(schedule)
 
 
 def _shared(schedule: Schedule, problem: GpuGradientProblem) -> bool:
@@ -171,7 +185,8 @@ def _shared(schedule: Schedule, problem: GpuGradientProblem) -> bool:
 
 
 def _registers(schedule: Schedule, problem: GpuGradientProblem) -> bool:
-    return values_per_thread(schedule, problem) <= registers_for_values(schedule, problem)
+    fits = values_per_thread(schedule, problem) <= registers_for_values(schedule, problem)
+    return fits or _is_smallest(schedule)
 
 
 def _block(schedule: Schedule, problem: GpuGradientProblem) -> bool:
@@ -190,11 +205,15 @@ def _useful(schedule: Schedule, problem: GpuGradientProblem) -> bool:
 RULES: tuple[Rule[GpuGradientProblem], ...] = (
     Rule("heads-fit", "tiles are as wide as heads; exact ones promise that nothing is masked", _heads),
     Rule("matrix-unit-shape", "a tile holds at least one 16 x 16 x 16 product, extents are powers of two", _dot),
-    Rule("rows-per-warp", "each warp has 16 rows of scores, as matrix units have", _rows),
+    Rule(
+        "rows-per-warp",
+        "each warp has 16 rows of scores, as matrix units have; 8 where two warps may share one (Ampere)",
+        _rows,
+    ),
     Rule("shared-memory", "what is held and what is in flight must fit the shared memory of one block", _shared),
     Rule(
         "values-in-registers",
-        "sums, scores and operands in registers leave room for what else a thread holds",
+        "sums, scores and operands in registers leave room for what else a thread holds, if there are smaller tiles",
         _registers,
     ),
     Rule("threads-per-block", "a block has at most 1024 threads", _block),
@@ -204,6 +223,8 @@ RULES: tuple[Rule[GpuGradientProblem], ...] = (
 
 # -- choices ----------------------------------------------------------------------------------------------------------
 
+SMALLEST = 16
+"""Queries and keys of the smallest block, which is permitted whatever spills."""
 STARTS: tuple[tuple[tuple[int, int], int, int], ...] = (
     ((128, 128), 8, 2),
     ((128, 64), 8, 3),
@@ -211,18 +232,16 @@ STARTS: tuple[tuple[tuple[int, int], int, int], ...] = (
     ((128, 32), 8, 3),
     ((128, 32), 8, 2),
     ((64, 64), 4, 2),
+    ((64, 64), 8, 2),
     ((64, 32), 4, 2),
-    ((64, 32), 4, 1),
+    ((64, 32), 8, 2),
     ((64, 16), 4, 2),
-    ((64, 16), 4, 1),
     ((32, 32), 2, 2),
+    ((32, 32), 4, 2),
     ((32, 32), 4, 1),
-    ((32, 16), 2, 1),
-    ((16, 32), 1, 1),
-    ((16, 16), 1, 1),
+    ((16, 32), 1, 2),
     ((16, 16), 4, 1),
     ((16, 16), 8, 1),
-    ((32, 32), 8, 1),
 )
 """((held, walked), warps, stages), the best first."""
 _SIDES = (16, 32, 64, 128, 256)
