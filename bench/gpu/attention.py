@@ -1,14 +1,21 @@
-"""Attention forward on GPUs against torch's, as the FlashAttention papers measure it."""
+"""Attention on GPUs, forward and backward, against torch's, as the FlashAttention papers measure it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 
+import tessera
 from bench.gpu.cases import Case, Made, Place, Theirs
 from tessera import op
+from tessera.dtypes import DType, fp32
+from tessera.lazy.evaluation import evaluate
+from tessera.ops.algebra import call, literal
+from tessera.ops.attention.gradients import cotangents
+from tessera.ops.attention.whole import row_sums, widened
 
 FLASH, CUDNN = "SDPA, FlashAttention-2", "SDPA, cuDNN"
 WIDTH, TOKENS_IN_ALL = 2048, 16384
@@ -30,6 +37,75 @@ def _attention(length: int, head: int, causal: bool, place: Place) -> Made:
     )
 
 
+@dataclass(frozen=True)
+class Gradients:
+    """Several results of one shape, which are evaluated together; as one they are stacked."""
+
+    parts: Sequence[tessera.Tensor]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the results as one."""
+        return len(self.parts), *self.parts[0].shape
+
+    @property
+    def dtype(self) -> DType:
+        """Of each result."""
+        return self.parts[0].dtype
+
+    def eval(self, out: torch.Tensor | None = None) -> Gradients:
+        """Computes them all, and copies them into `out`."""
+        evaluate(self.parts)
+        if out is not None:
+            out.copy_(torch.stack([part.torch() for part in self.parts]))
+        return self
+
+
+def _backward(length: int, head: int, causal: bool, place: Place) -> Made:
+    shape = (max(TOKENS_IN_ALL // length, 1), WIDTH // head, length, head)
+    q, k, v, g = (place.normal(*shape, dtype=torch.bfloat16) for _ in range(4))
+    x, y, z, above = (place.given(each) for each in (q, k, v, g))
+    out, scale = op.flash_attention(x, y, z, causal=causal), literal(head**-0.5, fp32)
+    logarithms = call("attention_logarithms", x, y, z, scale, causal=causal)
+    evaluate([out, logarithms])
+
+    def ours() -> Gradients:
+        mean = row_sums(widened(above, fp32) * widened(out, fp32))
+        return Gradients(cotangents(above, (x, y, z), logarithms, mean, scale, (), causal=causal)[:3])
+
+    first = [each[:1, :1].double() for each in (q, k, v, g)]
+    return Made(
+        {"default": ours},
+        {
+            FLASH: lambda: _sdpa_backward("FLASH_ATTENTION", q, k, v, g, causal),
+            CUDNN: lambda: _sdpa_backward("CUDNN_ATTENTION", q, k, v, g, causal),
+        },
+        lambda: torch.stack(_gradients(first[:3], first[3], causal)),
+    )
+
+
+def _gradients(operands: Sequence[torch.Tensor], g: torch.Tensor, causal: bool) -> tuple[torch.Tensor, ...]:
+    wide = [each.requires_grad_() for each in operands]
+    result = torch.nn.functional.scaled_dot_product_attention(wide[0], wide[1], wide[2], is_causal=causal)
+    return torch.autograd.grad(result, wide, g)
+
+
+def _sdpa_backward(
+    backend: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, causal: bool
+) -> Theirs:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    operands = [each.detach().requires_grad_() for each in (q, k, v)]
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        result = torch.nn.functional.scaled_dot_product_attention(*operands, is_causal=causal)
+
+    def call() -> torch.Tensor:
+        return torch.autograd.grad(result, operands, g, retain_graph=True)[0]
+
+    call()
+    return call
+
+
 def _sdpa(backend: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> Theirs:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -43,11 +119,24 @@ def _sdpa(backend: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causa
 
 def attention() -> Iterator[Case]:
     """Attention forward in bf16: head sizes 64 and 128, lengths 2k to 16k, causal and not."""
+    # Two products of length x length x head a head.
+    return _cases("attention", _attention, 4.0, (2048, 4096, 8192, 16384))
+
+
+def backward() -> Iterator[Case]:
+    """Attention backward alone, without the forward that leaves what it needs: heads of 64 and 128, 2k and 8k."""
+    # Five products, as the papers count them, whoever forms scores twice.
+    return _cases("backward", _backward, 10.0, (2048, 8192))
+
+
+def _cases(
+    suite: str, make: Callable[[int, int, bool, Place], Made], flops: float, lengths: Sequence[int]
+) -> Iterator[Case]:
+    """A causal mask leaves half of the work."""
     for head in (64, 128):
-        for length in (2048, 4096, 8192, 16384):
+        for length in lengths:
             for causal in (False, True):
-                # Two products of length x length x head a head; a causal mask leaves half.
-                work = 4.0 * TOKENS_IN_ALL * length * WIDTH / (2 if causal else 1)
+                work = flops * TOKENS_IN_ALL * length * WIDTH / (2 if causal else 1)
                 label = f"bf16 d={head} length={length}{' causal' if causal else ''}"
-                make = partial(_attention, length, head, causal)
-                yield Case("attention", label, work, "TFLOP/s", 3e-2, make, {FLASH: 1.0, CUDNN: 0.75})
+                goals = {FLASH: 1.0, CUDNN: 0.75}
+                yield Case(suite, label, work, "TFLOP/s", 3e-2, partial(make, length, head, causal), goals)

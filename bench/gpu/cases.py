@@ -6,16 +6,33 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 import tessera
 from tessera import op
+from tessera.dtypes import DType
 from tessera.scheduling.families.product.gpu.choice import STARTS, WAYS
 from tessera.scheduling.language.schedule import Schedule
 
-Ours = Callable[[], tessera.Tensor]
+
+class Evaluated(Protocol):
+    """What is computed when it is asked for: a tensor, or several that are computed together."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of its elements."""
+
+    def eval(self, out: torch.Tensor | None = None) -> Any:
+        """Computes it, into `out` where that is given."""
+
+
+Ours = Callable[[], Evaluated]
 Theirs = Callable[[], torch.Tensor]
 
 

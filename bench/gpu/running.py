@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 
-import tessera
-from bench.gpu.cases import Case, Made, Ours, Place
+from bench.gpu.cases import Case, Evaluated, Made, Ours, Place
 from bench.gpu.results import OURS, Found, found
 from bench.gpu.timing import Cache, Call, Timer, fastest, interleaved
 from tessera.errors import DeviceFaultError, MemoryLimitError, ScheduleError, TesseraError, TuneSpaceEmptyError
@@ -78,14 +78,14 @@ def _ours(
     return {OURS: calls[best]}, {}, errors[best], best
 
 
-def _into_poison(tensor: tessera.Tensor, place: Place) -> torch.Tensor:
+def _into_poison(tensor: Evaluated, place: Place) -> torch.Tensor:
     """The values, computed into memory full of NaN: what is not written is seen."""
     out = torch.full(tensor.shape, float("nan"), dtype=tensor.dtype.torch, device=place.memory)
     tensor.eval(out)
     return out
 
 
-def _evaluate(build: Ours) -> tessera.Tensor:
+def _evaluate(build: Ours) -> Any:
     return build().eval()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from bench.gpu.attention import attention
+from bench.gpu.attention import attention, backward
 from bench.gpu.cases import Case, fp8_products, fused_products, products, row_kernels
 
 SUITES: Mapping[str, Callable[[], Iterator[Case]]] = {
@@ -13,4 +13,5 @@ SUITES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "fused": fused_products,
     "rows": row_kernels,
     "attention": attention,
+    "backward": backward,
 }

@@ -15,7 +15,7 @@ import torch
 
 from bench.gpu import cases, record, results
 from bench.gpu.__main__ import main, parse
-from bench.gpu.attention import _attention, attention
+from bench.gpu.attention import _attention, _backward, attention
 from bench.gpu.cases import Case, Made, Place
 from bench.gpu.results import OURS, Found
 from bench.gpu.running import WrongResultError, built, relative_error, run
@@ -103,6 +103,17 @@ def test_our_attention_is_right(monkeypatch: pytest.MonkeyPatch, causal: bool) -
     made = _attention(96, 64, causal, CPU)
     cold, _ = run(
         Case("s", case.label, 1.0, "TFLOP/s", 3e-2, lambda place: Made(made.ours, {}, made.reference)), CPU, Counting()
+    )
+    assert cold.error is not None
+    assert cold.error < 3e-2
+
+
+def test_our_backward_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.gpu.attention.WIDTH", 64)
+    monkeypatch.setattr("bench.gpu.attention.TOKENS_IN_ALL", 64)
+    made = _backward(48, 32, True, CPU)
+    cold, _ = run(
+        Case("s", "c", 1.0, "TFLOP/s", 3e-2, lambda place: Made(made.ours, {}, made.reference)), CPU, Counting()
     )
     assert cold.error is not None
     assert cold.error < 3e-2
@@ -205,6 +216,7 @@ def test_the_issues_cases_are_there() -> None:
     assert len(listed["matmul"]) - len(squares) == 12
     assert all(case.work > 0 and math.isfinite(case.work) for build in SUITES.values() for case in build())
     assert len(listed["attention"]) == 16
+    assert len(listed["backward"]) == 8
     row_bytes = [case.work / 2 for case in SUITES["rows"]()]
     assert min(row_bytes) >= 64e6
 

@@ -9,7 +9,15 @@ import torch
 from tessera.dtypes import DType, accumulator, promote_product
 from tessera.ops import OPERATORS
 from tessera.scheduling.language.expression import Recorder, Value
-from tessera.scheduling.lowering.spec import Argument, AttentionSpec, ContractionSpec, MapReduceSpec, Output
+from tessera.scheduling.lowering.spec import (
+    Argument,
+    AttentionGradientSpec,
+    AttentionSpec,
+    ContractionSpec,
+    MapReduceSpec,
+    Output,
+    Sums,
+)
 
 
 def _argument(dtype: DType, axes: Sequence[str], unit: str | None) -> Argument:
@@ -199,4 +207,50 @@ def attention(
         causal,
         result,
         (Output(len(arguments) - 1, recorder.cast(result, dtype)),),
+    )
+
+
+def attention_gradient(
+    dtype: DType,
+    of: str,
+    *,
+    causal: bool = False,
+    mask: DType | None = None,
+    batch: Sequence[str] = ("b0",),
+    shared: bool = False,
+) -> AttentionGradientSpec:
+    """The gradient of `attention`, of queries ("q"), or of keys, values or both ("k", "v", "kv")."""
+    forward = attention(dtype, causal=causal, mask=mask, batch=batch, shared=shared)
+    recorder, wide = ContractionRecorder(batch), accumulator(dtype)
+    inner = tuple(batch[:-1]) if shared else tuple(batch)
+    axes = {"q": (*batch, "q", "d"), "k": (*inner, "k", "d"), "v": (*inner, "k", "v")}
+    arguments = [
+        *forward.arguments[:3],
+        _argument(dtype, (*batch, "q", "v"), "v"),
+        *(Argument(wide, (*batch, "q"), (*(None,) * len(batch), 1)) for _ in range(2)),
+        *forward.arguments[3:-1],
+        *(_argument(wide, axes[each], axes[each][-1]) for each in of),
+    ]
+    q, k, v, g, logarithms, mean = (recorder.read(index, arguments[index]) for index in range(6))
+    sums = {
+        each: recorder.make("accumulator", (), (number,), wide, (*batch, *axes[each][-2:]))
+        for number, each in enumerate("qkv")
+    }
+    return AttentionGradientSpec(
+        f"attention_d{of}_{'causal_' if causal else ''}{dtype.name}",
+        tuple(arguments),
+        tuple(batch),
+        q,
+        k,
+        v,
+        g,
+        logarithms,
+        mean,
+        recorder.scalar(6, wide),
+        None if mask is None else recorder.read(7, arguments[7]),
+        causal,
+        sums["q"],
+        tuple(Output(len(arguments) - len(of) + place, sums[each]) for place, each in enumerate(of)),
+        Sums(sums["k"]) if "k" in of else None,
+        Sums(sums["v"]) if "v" in of else None,
     )

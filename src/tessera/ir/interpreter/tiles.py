@@ -63,6 +63,10 @@ def _join(op: tile.JoinOp) -> Function:
     return lambda *parts: torch.cat(parts, axis)
 
 
+def _transpose(op: tile.TransposeOp) -> Function:
+    return lambda value: value.mT.contiguous()
+
+
 def _broadcast(op: tile.BroadcastOp) -> Function:
     shape = op.result.type.get_shape()
     return lambda value: torch.as_tensor(value).expand(shape).clone()
@@ -115,6 +119,7 @@ TILES = cast(
         tile.ReduceOp.name: _reduce,
         tile.JoinOp.name: _join,
         tile.ElementOp.name: _element,
+        tile.TransposeOp.name: _transpose,
         tile.BroadcastOp.name: _broadcast,
         tile.MaskOp.name: _mask,
         tile.IotaOp.name: _iota,

@@ -54,6 +54,7 @@ from tessera.ir.tile.values import (
     ReduceOp,
     SelectOp,
     SplitOp,
+    TransposeOp,
 )
 
 __all__ = [
@@ -81,6 +82,7 @@ __all__ = [
     "SplitOp",
     "StageOp",
     "StoreOp",
+    "TransposeOp",
     "YieldOp",
     "find_kernel",
     "integers",
@@ -274,6 +276,7 @@ TILE_OPERATIONS: Sequence[type[IRDLOperation]] = (
     ElementOp,
     SplitOp,
     JoinOp,
+    TransposeOp,
     BroadcastOp,
     MaskOp,
     IotaOp,

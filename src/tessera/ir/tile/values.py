@@ -1,5 +1,5 @@
 """Tile IR's operations on whole tiles that `arith` and `math` lack: the matrix product, reductions, split and join,
-broadcasts, masks, comparisons, selections and casts. All are pure.
+transposes, broadcasts, masks, comparisons, selections and casts. All are pure.
 """
 
 from __future__ import annotations
@@ -144,6 +144,22 @@ class JoinOp(IRDLOperation):
         whole = VectorType(parts[0].element_type, sizes)
         if self.result.type != whole:
             raise VerifyException(f"{len(parts)} tiles {parts[0]} along axis {axis} are {whole}")
+
+
+@irdl_op_definition
+class TransposeOp(IRDLOperation):
+    """A matrix with rows and columns exchanged."""
+
+    name = "tessera.tile.transpose"
+    tile = operand_def(VectorType)
+    result = result_def(VectorType)
+    traits = traits_def(Pure())
+
+    def verify_(self) -> None:
+        whole = vector(self.tile)
+        shape = whole.get_shape()
+        if len(shape) != 2 or self.result.type != VectorType(whole.element_type, list(reversed(shape))):
+            raise VerifyException(f"transpose of {whole} does not give {self.result.type}")
 
 
 @irdl_op_definition

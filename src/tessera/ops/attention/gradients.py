@@ -1,5 +1,5 @@
-"""The gradient of attention: on CPUs by kernels that form the weights again block by block (`trained.py`), elsewhere,
-and where steps change the scores, out of other operators, which takes memory for several matrices of scores.
+"""The gradient of attention: by kernels that form the weights again block by block (`trained.py`); where nothing has
+elements, and where steps change the scores, out of other operators, which takes memory for several matrices of scores.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tessera.dtypes import accumulator, bool_
-from tessera.lazy.devices import CPU
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.attention import scoring
 from tessera.ops.attention.scoring import Scoring
@@ -100,8 +99,8 @@ def scored_gradient(g: N, operands: tuple[N, ...], out: N, *, scores: Scoring) -
 
 
 def _goes_by_blocks(q: N, k: N, v: N) -> bool:
-    """Whether kernels form the gradient block by block: those of CPUs, of what has elements."""
-    return 0 not in (*q.shape, *k.shape, *v.shape) and (q.structure.device or CPU) == CPU
+    """Whether kernels form the gradient block by block: of what has elements."""
+    return 0 not in (*q.shape, *k.shape, *v.shape)
 
 
 def _by_blocks(

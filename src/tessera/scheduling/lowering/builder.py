@@ -360,6 +360,12 @@ class TileBuilder:
         self.attach(operation)
         return operation.lower, operation.upper
 
+    def transpose(self, value: SSAValue) -> SSAValue:
+        """A matrix with rows and columns exchanged. CPUs have no code for it."""
+        assert isinstance(value.type, VectorType)
+        kind = VectorType(value.type.element_type, list(reversed(value.type.get_shape())))
+        return self.append(tile.TransposeOp.create(operands=[value], result_types=[kind]))
+
     def element(self, value: SSAValue) -> SSAValue:
         """The one element of a tile."""
         assert isinstance(value.type, VectorType)

@@ -92,6 +92,10 @@ def _split(e: TileEmitter, op: tile.SplitOp) -> None:
         e.define(result, made)
 
 
+def _transpose(e: TileEmitter, op: tile.TransposeOp) -> None:
+    e.define(op.result, e.permute(e.get(op.tile), (1, 0)))
+
+
 def _broadcast(e: TileEmitter, op: tile.BroadcastOp) -> None:
     e.define(op.result, e.spread(e.get(op.value), shape_of(op.result.type)))
 
@@ -130,6 +134,7 @@ TILES = cast(
         tile.MmaOp: _mma,
         tile.ReduceOp: _reduce,
         tile.SplitOp: _split,
+        tile.TransposeOp: _transpose,
         tile.BroadcastOp: _broadcast,
         tile.MaskOp: _mask,
         tile.IotaOp: _iota,

@@ -124,6 +124,11 @@ def _split(p: Printer, op: tile.SplitOp) -> None:
         p.define(result, Text(half))
 
 
+def _transpose(p: Printer, op: tile.TransposeOp) -> None:
+    shape_of(op.tile)
+    p.bind(op.result, f"tl.trans({p.text(op.tile)})")
+
+
 def _broadcast(p: Printer, op: tile.BroadcastOp) -> None:
     shape = shape_of(op.result)
     text, element = p.text(op.value), element_type(op.result)
@@ -175,6 +180,7 @@ TILES = cast(
         tile.MmaOp: _mma,
         tile.ReduceOp: _reduce,
         tile.SplitOp: _split,
+        tile.TransposeOp: _transpose,
         tile.BroadcastOp: _broadcast,
         tile.MaskOp: _mask,
         tile.IotaOp: _iota,

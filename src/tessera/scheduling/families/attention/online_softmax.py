@@ -208,10 +208,11 @@ class KeyRange:
         step: int,
         state: State,
         block: Callable[[SSAValue, bool, State], Sequence[SSAValue]],
+        names: Sequence[str] = ("m", "l", "acc"),
     ) -> State:
         """The loops over blocks of `step` keys: whole ones, then those at an edge, of the keys or of what queries see.
 
-        `block(key, at_edge, state)` gives the state after the block from `key` on.
+        `block(key, at_edge, state)` gives the state after the block from `key` on; `names` are those of the state.
         """
         first = builder.index(0) if self.first is None else self.first
         middle = builder.mul(builder.floor_div(self.whole, builder.index(step)), builder.index(step))
@@ -220,7 +221,7 @@ class KeyRange:
         for lower, upper, at_edge in ((first, middle, False), (middle, self.end, True)):
             with builder.loop(lower, upper, step, state) as loop:
                 loop.index.name_hint = "key"
-                for value, name in zip(loop.carried, ("m", "l", "acc"), strict=False):
+                for value, name in zip(loop.carried, names, strict=False):
                     value.name_hint = name
                 loop.yielded = tuple(block(loop.index, at_edge, loop.carried))
             state = loop.results

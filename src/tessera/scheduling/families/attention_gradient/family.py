@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+from tessera.scheduling.families.attention.space import HEADS
 from tessera.scheduling.families.attention_gradient import binding, space
 from tessera.scheduling.families.attention_gradient.cost import gradient_work
+from tessera.scheduling.families.attention_gradient.gpu import space as gpu_space
+from tessera.scheduling.families.attention_gradient.gpu.lowering import lower_gradient_gpu
+from tessera.scheduling.families.attention_gradient.gpu.walks import TWO_WALKS
 from tessera.scheduling.families.attention_gradient.nest import lower_gradient
-from tessera.scheduling.families.family import Family, dtype_of_sums, pays
+from tessera.scheduling.families.family import Family, GpuKernels, dtype_of_sums, pays
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.scheduling.lowering.spec import AttentionGradientSpec
 
@@ -36,4 +40,15 @@ FAMILY = Family(
     lay_out=binding.lay_out,
     read=binding.gradient_spec,
     is_anchored=True,
+    decompositions=(TWO_WALKS,),
+    gpu=GpuKernels(
+        name="gpu-attention-gradient",
+        pose=lambda spec, target: lambda extents, workers: gpu_space.gradient_gpu_problem(spec, target, extents),
+        space=gpu_space.space,
+        rules=gpu_space.RULES,
+        start=gpu_space.default_schedule,
+        lower=lambda spec, schedule, target: lower_gradient_gpu(spec, schedule),
+        accumulation=dtype_of_sums,
+        code_axes=HEADS,
+    ),
 )

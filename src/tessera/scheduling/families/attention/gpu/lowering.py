@@ -7,19 +7,19 @@ key, are masked. (Dao, "FlashAttention-2", 2023, section 3.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, SSAValue
 
-from tessera.dtypes import DType, bf16, bool_
+from tessera.dtypes import bf16, bool_
+from tessera.scheduling.families.attention.gpu.grid import AttentionGrid, name_operands
 from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax, State, additive, scored
-from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
-from tessera.scheduling.lowering.gpu_grid import Grid, with_hints
-from tessera.scheduling.lowering.spec import AttentionSpec, kernel_module, loaded_arguments
+from tessera.scheduling.lowering.gpu_grid import with_hints
+from tessera.scheduling.lowering.spec import AttentionSpec, kernel_module
 from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter
 
 
@@ -37,39 +37,32 @@ def lower_attention_gpu(spec: AttentionSpec, schedule: Schedule) -> ModuleOp:
 
 def _name_arguments(block: Block, spec: AttentionSpec) -> None:
     """Names for readers."""
-    named = {"q": spec.q, "k": spec.k, "v": spec.v, "scale": spec.scale, "mask": spec.mask}
-    for name, value in named.items():
-        if value is not None:
-            for index in [value.argument] if value.operation == "scalar" else loaded_arguments(value):
-                block.args[index].name_hint = name
+    name_operands(block, {"q": spec.q, "k": spec.k, "v": spec.v, "scale": spec.scale, "mask": spec.mask})
     for output in spec.outputs:
         block.args[output.argument].name_hint = "logarithms" if output.argument == spec.logarithms else "out"
 
 
-class _AttentionLowering(Grid):
+class _AttentionLowering(AttentionGrid):
     def __init__(
         self, spec: AttentionSpec, schedule: Schedule, builder: TileBuilder, arguments: dict[int, ArgumentTile]
     ) -> None:
-        super().__init__(builder, arguments)
+        super().__init__(spec, schedule, builder, arguments)
         self.spec = spec
         self.bm, self.bn = schedule.integers("tile")
-        self.head, self.value_head = schedule.integers("head")
-        self.exact = bool(schedule["exact"])
-        self.dtype = spec.accumulator.dtype
         self.softmax = OnlineSoftmax(builder, self.dtype, self.bm, axis=1)
 
     def lower(self) -> None:
         builder, spec, softmax = self.builder, self.spec, self.softmax
         queries, self.keys = self.extent("q"), self.extent("k")
         with self.over({**dict.fromkeys(spec.batch, 1), "q": self.bm}) as at:
-            self.at = {**at, "q": self._longest_first(at["q"], queries) if spec.causal else at["q"]}
-            scale = self._write(spec.scale, {"q": self.bm, "": 1}, {})
+            self.at = {**at, "q": self.longest_first(at["q"], queries, self.bm) if spec.causal else at["q"]}
+            scale = self.write(spec.scale, {"q": self.bm, "": 1}, {})
             factor = softmax.scale_factor(scale, spec.scoring is not None)
             if not self._scales_scores:
                 softmax.factor = factor
             self.factor = factor
             factor.name_hint = "factor"
-            self.q = self._operand(spec.q, {"q": self.bm, "d": self.head}, {"d": builder.index(0)})
+            self.q = self.operand(spec.q, {"q": self.bm, "d": self.head}, {"d": builder.index(0)})
             self.range = KeyRange.of(builder, self.at["q"], self.bm, queries, self.keys, spec.causal)
             acc = builder.splat(0.0, self.dtype, (self.bm, self.value_head))
             if spec.logarithms is not None:
@@ -81,15 +74,6 @@ class _AttentionLowering(Grid):
                 self._store_logarithms(spec.logarithms, logarithm)
             self._epilogue(softmax.mean(sums, total), None if spec.saved is None else logarithm)
 
-    def _longest_first(self, query: SSAValue, queries: SSAValue) -> SSAValue:
-        """The blocks of queries from the last one on, which sees the most keys: the short ones fill the end."""
-        builder, step = self.builder, self.builder.index(self.bm)
-        blocks = builder.floor_div(builder.sub(queries, builder.index(1)), step)
-        mirrored = builder.sub(builder.mul(blocks, step), query)
-        first = builder.maximum(builder.index(0), mirrored)
-        first.name_hint = "first"
-        return first
-
     @property
     def _adds_mask(self) -> bool:
         return self.spec.mask is not None and self.spec.mask.dtype is not bool_
@@ -97,33 +81,6 @@ class _AttentionLowering(Grid):
     @property
     def _scales_scores(self) -> bool:
         return self._adds_mask or self.spec.scoring is not None
-
-    # -- access ---------------------------------------------------------------------------------------------------
-
-    def _write(
-        self, value: Value, sizes: Mapping[str, int], at: Mapping[str, SSAValue], inside: Sequence[str] = ()
-    ) -> SSAValue:
-        """The tile of an expression over axes of the given sizes, of which a tile fits along those `inside`."""
-        return self._writer(sizes, at, inside).write(value, tuple(sizes.values()))
-
-    def _writer(self, sizes: Mapping[str, int], at: Mapping[str, SSAValue], inside: Sequence[str]) -> TileWriter:
-        writer = TileWriter(self.builder, self.arguments, dict(sizes), Scope(frozenset(), 0))
-        writer.enter({**self.at, **at}, {axis: axis in inside for axis in sizes})
-        return writer
-
-    def _operand(
-        self, value: Value, sizes: Mapping[str, int], at: Mapping[str, SSAValue], inside: Sequence[str] = ()
-    ) -> SSAValue:
-        """A tile as it is multiplied: narrow floats as they lie in memory, as their products are exact in fp32."""
-        raw = value.arguments[0] if value.operation == "cast" else value
-        is_narrow = raw.operation == "load" and raw.dtype.itemsize <= 2
-        return self._write(raw if is_narrow else value, sizes, at, (*inside, *(("d", "v") if self.exact else ())))
-
-    @property
-    def element(self) -> DType:
-        """The dtype in which operands are multiplied."""
-        raw = self.spec.q.arguments[0] if self.spec.q.operation == "cast" else self.spec.q
-        return raw.dtype if raw.dtype.itemsize <= 2 else self.dtype
 
     # -- one block of keys ----------------------------------------------------------------------------------------
 
@@ -141,7 +98,7 @@ class _AttentionLowering(Grid):
             value.name_hint = name
         total = softmax.total(total, decay, builder.reduce(weights, "add", 1))
         at = {"k": key, "v": builder.index(0)}
-        values = self._operand(self.spec.v, {"k": self.bn, "v": self.value_head}, at, inside)
+        values = self.operand(self.spec.v, {"k": self.bn, "v": self.value_head}, at, inside)
         # Weights of 8 bits would be coarse; a value of 8 bits is exact in bf16.
         element = bf16 if self.element.itemsize == 1 else self.element
         narrow, values = builder.cast(weights, element), builder.cast(values, element)
@@ -151,15 +108,15 @@ class _AttentionLowering(Grid):
     def _scores(self, key: SSAValue, at_edge: bool, inside: Sequence[str]) -> SSAValue:
         """The scores of a block, multiplied by the factor where a mask was added; those of hidden keys are -inf."""
         builder, softmax, shape = self.builder, self.softmax, (self.bm, self.bn)
-        keys = self._operand(self.spec.k, {"d": self.head, "k": self.bn}, {"k": key, "d": builder.index(0)}, inside)
+        keys = self.operand(self.spec.k, {"d": self.head, "k": self.bn}, {"k": key, "d": builder.index(0)}, inside)
         zero = builder.splat(0.0, self.dtype, shape)
         scores = builder.mma(self.q, keys, zero, self.bm, self.bn, self.head, self.element)
         mask = None
         if self.spec.mask is not None:
-            mask = self._write(self.spec.mask, {"q": self.bm, "k": self.bn}, {"k": key}, inside)
+            mask = self.write(self.spec.mask, {"q": self.bm, "k": self.bn}, {"k": key}, inside)
         if self._scales_scores:
             scores = builder.append(arith.MulfOp(scores, softmax.spread(self.factor, scores)))
-        scores = scored(self._writer({"q": self.bm, "k": self.bn}, {"k": key}, inside), self.spec, scores)
+        scores = scored(self.writer({"q": self.bm, "k": self.bn}, {"k": key}, inside), self.spec, scores)
         if mask is not None:
             scores = additive(builder, scores, mask, self.dtype) if self._adds_mask else softmax.hide(scores, mask)
         if at_edge and self.spec.causal:  # no query of the result sees past the last key

@@ -1,0 +1,220 @@
+"""Lowering the gradient of attention for GPUs: a program owns a block of queries, or of keys, and walks the other side.
+
+    of queries:   dQ += dS K              P  = exp(scale Q K^T + mask - logarithms),   dS  = P (g V^T - mean)
+    of keys:      dV += P^T g,            P^T, dS^T: the same from K Q^T and V g^T, so that no matrix of weights is
+                  dK += dS^T Q            turned, over all heads that share the keys
+
+Each block of scores is formed in both walks, seven products instead of five: sums stay in registers, and their order is
+fixed, where one walk would add to memory in any order. What is held and what is walked is multiplied as it lies, and
+turned: tiles of the walked side are read once. (Dao, "FlashAttention-2", 2023, section 3; the two walks are those of
+Triton's tutorial on fused attention.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from xdsl.dialects import arith
+from xdsl.dialects import math as math_dialect
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, SSAValue
+
+from tessera.dtypes import DType, bf16, bool_
+from tessera.ops.attention.trained import LARGE_LOGARITHM
+from tessera.scheduling.families.attention.gpu.grid import AttentionGrid, name_operands
+from tessera.scheduling.families.attention.online_softmax import LOG2_E, KeyRange, OnlineSoftmax, State, additive
+from tessera.scheduling.families.attention_gradient.gpu.walks import QueryRange, sums_of, walks_keys
+from tessera.scheduling.families.attention_gradient.space import apart_axes
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.gpu_grid import with_hints
+from tessera.scheduling.lowering.spec import AttentionGradientSpec, kernel_module
+from tessera.scheduling.lowering.writer import ArgumentTile
+
+
+def lower_gradient_gpu(spec: AttentionGradientSpec, schedule: Schedule) -> ModuleOp:
+    """The Tile IR of one walk (`gpu/walks.py` makes two of what asks for both): a grid over batch axes and blocks of
+    the side that is summed for.
+
+    Knobs: those of `gpu/space.py`; `warps` and `pipeline_depth` become attributes of the kernel.
+    """
+    module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
+    _name_arguments(block, spec)
+    _GradientLowering(spec, schedule, TileBuilder(block), arguments).lower()
+    return with_hints(module, schedule)
+
+
+def _name_arguments(block: Block, spec: AttentionGradientSpec) -> None:
+    operands = {"q": spec.q, "k": spec.k, "v": spec.v, "g": spec.g, "scale": spec.scale, "mask": spec.mask}
+    name_operands(block, {**operands, "logarithms": spec.logarithms, "mean": spec.mean})
+    for part in sums_of(spec):
+        block.args[part.output.argument].name_hint = f"d{part.of}"
+
+
+class _GradientLowering(AttentionGrid):
+    def __init__(
+        self, spec: AttentionGradientSpec, schedule: Schedule, builder: TileBuilder, arguments: dict[int, ArgumentTile]
+    ) -> None:
+        super().__init__(spec, schedule, builder, arguments)
+        self.spec = spec
+        self.sides = ("k", "q") if walks_keys(spec) else ("q", "k")
+        """What a program holds a block of, and what it walks: the rows and the columns of tiles of scores."""
+        self.blocks = dict(zip("qk", schedule.integers("tile"), strict=True))
+        self.shape = tuple(self.blocks[side] for side in self.sides)
+        self.softmax = OnlineSoftmax(builder, self.dtype, self.blocks["q"], axis=self.sides.index("k"))
+        self.widths = {"d": self.head, "v": self.value_head}
+        self.operands = {"q": {"d": spec.q, "v": spec.g}, "k": {"d": spec.k, "v": spec.v}}
+        self.parts = sums_of(spec)
+        self.needs_scores = any(part.axis == "d" for part in self.parts)
+
+    def lower(self) -> None:
+        builder, spec, (held, _) = self.builder, self.spec, self.sides
+        apart = apart_axes(spec)
+        own = [axis for axis in spec.batch if axis not in apart]
+        self.queries, self.keys = self.extent("q"), self.extent("k")
+        with self.over({**dict.fromkeys(own, 1), held: self.blocks[held]}) as at:
+            self.at = dict(at)
+            if spec.causal and held == "q":
+                self.at["q"] = self.longest_first(at["q"], self.queries, self.blocks["q"])
+            scale = self.write(spec.scale, {"q": self.blocks["q"], "": 1} if held == "q" else self._sizes(k=1), {})
+            self.factor = self.softmax.scale_factor(scale, False)
+            self.factor.name_hint = "factor"
+            self.held = {axis: self._matrix(held, axis, {}, ()) for axis in self._multiplied}
+            if held == "q":
+                self.base = self._base({}, ())
+            initial = [builder.splat(0.0, self.dtype, (self.shape[0], self.widths[each.axis])) for each in self.parts]
+            for part, sums in zip(self.parts, self._over_heads(apart, tuple(initial)), strict=True):
+                axes = spec.arguments[part.output.argument].axes
+                begins = {**self.at, part.axis: builder.index(0)}
+                place = [begins[axis] for axis in axes]
+                dims = [axes.index(held), axes.index(part.axis)]
+                builder.store(sums, self.arguments[part.output.argument].value, place, dims, [False, self.exact])
+
+    @property
+    def _multiplied(self) -> Sequence[str]:
+        """Products along heads give scores; those along values their cotangents, where any are asked for."""
+        return ("d", "v") if self.needs_scores else ("d",)
+
+    def _sizes(self, **changes: int) -> dict[str, int]:
+        """The extents of a tile of scores, axes in the order of its rows and columns."""
+        sizes = {**self.blocks, **changes}
+        return {side: sizes[side] for side in self.sides}
+
+    # -- loops ----------------------------------------------------------------------------------------------------
+
+    def _over_heads(self, axes: Sequence[str], sums: State) -> State:
+        """The walk for each head that shares keys."""
+        if not axes:
+            return self._walk(sums)
+        builder, (axis, *others) = self.builder, axes
+        with builder.loop(builder.index(0), self.extent(axis), 1, sums) as loop:
+            loop.index.name_hint = axis
+            self.at[axis] = loop.index
+            loop.yielded = self._over_heads(others, loop.carried)
+        return loop.results
+
+    def _walk(self, sums: State) -> State:
+        builder, step = self.builder, self.blocks[self.sides[1]]
+        names = tuple(f"d{part.of}" for part in self.parts)
+        if self.sides[0] == "q":
+            keys = KeyRange.of(builder, self.at["q"], self.blocks["q"], self.queries, self.keys, self.spec.causal)
+            self.shift = keys.shift
+            return keys.walk(builder, step, sums, self._block, names)
+        self.shift = builder.sub(self.keys, self.queries)
+        first = builder.sub(self.at["k"], self.shift) if self.spec.causal else None
+        queries = QueryRange.of(builder, first, self.blocks["k"], self.queries, step)
+        return queries.walk(builder, step, sums, self._block, names)
+
+    # -- one block ------------------------------------------------------------------------------------------------
+
+    def _block(self, position: SSAValue, at_edge: bool, sums: State) -> Sequence[SSAValue]:
+        """The sums after a block of the walked side from `position` on."""
+        builder, walked = self.builder, self.sides[1]
+        at, inside = {walked: position}, () if at_edge else (walked,)
+        tiles = {axis: self._matrix(walked, axis, at, inside) for axis in dict.fromkeys(("d", *self._axes))}
+        weights = self._weights(self._products("d", tiles["d"]), at, inside, at_edge)
+        weights.name_hint = "weights"
+        factors = {"v": weights}
+        if self.needs_scores:
+            mean = self.write(self.spec.mean, self._sizes(k=1), at, inside)
+            products = self._products("v", tiles["v"])
+            less = builder.append(arith.SubfOp(products, self.softmax.spread(mean, products)))
+            factors["d"] = builder.append(arith.MulfOp(weights, less))
+            factors["d"].name_hint = "d_scores"
+        rows, columns, element = *self.shape, self._narrow
+        return [
+            builder.mma(
+                builder.cast(factors[part.axis], element),
+                builder.cast(tiles[part.axis], element),
+                total,
+                rows,
+                self.widths[part.axis],
+                columns,
+                element,
+            )
+            for part, total in zip(self.parts, sums, strict=True)
+        ]
+
+    @property
+    def _axes(self) -> Sequence[str]:
+        """The axes of what is multiplied of the walked side."""
+        return ("v",) if self.needs_scores or any(part.axis == "v" for part in self.parts) else ()
+
+    @property
+    def _narrow(self) -> DType:
+        """Weights of 8 bits would be coarse; a value of 8 bits is exact in bf16."""
+        return bf16 if self.element.itemsize == 1 else self.element
+
+    def _matrix(self, side: str, axis: str, at: dict[str, SSAValue], inside: Sequence[str]) -> SSAValue:
+        """A block of queries, keys, values or cotangents, a row for each query or key."""
+        sizes = {side: self.blocks[side], axis: self.widths[axis]}
+        return self.operand(self.operands[side][axis], sizes, {**at, axis: self.builder.index(0)}, inside)
+
+    def _products(self, axis: str, walked: SSAValue) -> SSAValue:
+        """Queries times keys (along d), or cotangents times values (along v)."""
+        builder, (rows, columns) = self.builder, self.shape
+        zero = builder.splat(0.0, self.dtype, self.shape)
+        turned = builder.transpose(walked)
+        return builder.mma(self.held[axis], turned, zero, rows, columns, self.widths[axis], self.element)
+
+    # -- weights --------------------------------------------------------------------------------------------------
+
+    def _weights(self, scores: SSAValue, at: dict[str, SSAValue], inside: Sequence[str], at_edge: bool) -> SSAValue:
+        """exp(scores + mask - logarithms), 0 where a key is hidden."""
+        builder, softmax, mask = self.builder, self.softmax, self.spec.mask
+        scores = builder.append(arith.MulfOp(scores, softmax.spread(self.factor, scores)))
+        seen = None if mask is None else self.write(mask, self._sizes(), at, inside)
+        if mask is not None and seen is not None and mask.dtype is not bool_:
+            scores, seen = additive(builder, scores, seen, self.dtype), None
+        base, most = self.base if self.sides[0] == "q" else self._base(at, inside)
+        scores = builder.append(arith.SubfOp(scores, softmax.spread(base, scores)))
+        scores = builder.append(arith.MinimumfOp(scores, softmax.spread(most, scores)))
+        weights = builder.append(math_dialect.Exp2Op(scores))
+        for condition in (seen, *(self._inside(at) if at_edge else ())):
+            if condition is not None:
+                weights = softmax.select(condition, weights, builder.splat(0.0, self.dtype, self.shape))
+        return weights
+
+    def _base(self, at: dict[str, SSAValue], inside: Sequence[str]) -> tuple[SSAValue, SSAValue]:
+        """What is subtracted of scores, infinity for queries that see no key, and what is then the most of them."""
+        softmax, spec = self.softmax, self.spec
+        logarithms = self.write(spec.logarithms, self._sizes(k=1), at, inside)
+        logarithms.name_hint = "logarithms"
+        scaled = self.builder.append(arith.MulfOp(logarithms, softmax.splat(LOG2_E)))
+        base = softmax.select(softmax.equals(logarithms, -math.inf), softmax.splat(math.inf), scaled)
+        square = self.builder.append(arith.MulfOp(logarithms, logarithms))
+        is_large = softmax.exceeds(square, softmax.splat(LARGE_LOGARITHM**2))
+        return base, softmax.select(is_large, softmax.splat(0.0), softmax.splat(math.inf))
+
+    def _inside(self, at: dict[str, SSAValue]) -> list[SSAValue]:
+        """Which pairs of a block at an edge count: no query of the result sees past the last key."""
+        builder, softmax, walked = self.builder, self.softmax, self.sides[1]
+        found = []
+        if self.spec.causal:
+            place = {**self.at, **at}
+            found.append(softmax.below_diagonal(place["q"], place["k"], self.shift, self.shape))
+        if not (self.spec.causal and walked == "k"):
+            limit = self.keys if walked == "k" else self.queries
+            found.append(builder.mask(at[walked], limit, self.shape, 1))
+        return found

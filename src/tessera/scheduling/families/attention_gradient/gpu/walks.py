@@ -1,0 +1,143 @@
+"""The two walks of the gradient of attention on GPUs: one sums for queries, the other one for keys and values.
+
+dQ, dK, dV   ->   dQ = the walk of keys, for blocks of queries;   dK, dV = the walk of queries, for blocks of keys
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from xdsl.ir import SSAValue
+
+from tessera.scheduling.families.attention.online_softmax import State
+from tessera.scheduling.families.decomposition import Array, DecomposableCall, Decomposition, KernelStep, Steps
+from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.ranges import rounded_down, rounded_up
+from tessera.scheduling.lowering.spec import AttentionGradientSpec, Output
+
+
+class Part(NamedTuple):
+    """What is summed: for queries, keys or values, along which axis of a head, and where it goes."""
+
+    of: Literal["q", "k", "v"]
+    axis: Literal["d", "v"]
+    output: Output
+
+
+def sums_of(spec: AttentionGradientSpec) -> list[Part]:
+    """What a kernel sums up."""
+    known: list[tuple[Literal["q", "k", "v"], Literal["d", "v"], object]] = [("q", "d", spec.accumulator)]
+    known += [("k", "d", spec.keys.accumulator)] if spec.keys is not None else []
+    known += [("v", "v", spec.values.accumulator)] if spec.values is not None else []
+    stored = {output.value: output for output in spec.outputs}
+    return [Part(of, axis, stored[value]) for of, axis, value in known if value in stored]  # type: ignore[index]
+
+
+def walks_keys(spec: AttentionGradientSpec) -> bool:
+    """Whether a kernel sums for keys or values."""
+    return spec.keys is not None or spec.values is not None
+
+
+@dataclass(frozen=True)
+class QueryRange:
+    """The blocks of queries that a block of keys meets: those from `first` on see some of its keys, those from `whole`
+    to `floor` all of them, and `tail` is the length of a last block that queries do not fill, if it is none of these.
+    """
+
+    first: SSAValue
+    whole: SSAValue
+    floor: SSAValue
+    tail: SSAValue
+
+    @classmethod
+    def of(cls, builder: TileBuilder, first: SSAValue | None, keys: int, queries: SSAValue, step: int) -> QueryRange:
+        """The range of `keys` keys of which the first one is seen from query `first` on, or from everywhere where that
+        is None, in blocks of `step` queries.
+        """
+        zero, one = builder.index(0), builder.index(1)
+        floor = rounded_down(builder, queries, step)
+        begin = whole = zero
+        if first is not None:
+            begin, last = (
+                builder.minimum(queries, builder.maximum(zero, builder.add(first, builder.index(reach))))
+                for reach in (0, keys - 1)
+            )
+            begin, whole = rounded_down(builder, begin, step), rounded_up(builder, last, step)
+        left = builder.sub(queries, builder.maximum(floor, whole))
+        tail = builder.mul(builder.minimum(one, builder.maximum(zero, left)), builder.index(step))
+        return cls(begin, whole, floor, tail)
+
+    def walk(
+        self,
+        builder: TileBuilder,
+        step: int,
+        state: State,
+        block: Callable[[SSAValue, bool, State], Sequence[SSAValue]],
+        names: Sequence[str],
+    ) -> State:
+        """The loops over blocks of `step` queries: those at an edge, then whole ones. `block(query, at_edge, state)`
+        gives the state after the block from `query` on; `names` are those of the state.
+        """
+        spans = (self.first, builder.add(self.whole, self.tail)), (self.whole, self.floor)
+        beyond = builder.maximum(builder.index(0), builder.sub(self.floor, self.whole))
+        for span, at_edge in zip(spans, (True, False), strict=True):
+            with builder.loop(*span, step, state) as loop:
+                loop.index.name_hint = "query"
+                for value, name in zip(loop.carried, names, strict=True):
+                    value.name_hint = name
+                at = self._or_last(builder, loop.index, beyond) if at_edge else loop.index
+                loop.yielded = tuple(block(at, at_edge, loop.carried))
+            state = loop.results
+        return state
+
+    def _or_last(self, builder: TileBuilder, query: SSAValue, beyond: SSAValue) -> SSAValue:
+        """The block of a turn: after those that see some keys comes the one at the end, past the whole ones."""
+        one = builder.index(1)
+        is_last = builder.maximum(builder.index(0), builder.add(builder.sub(query, self.whole), one))
+        return builder.add(query, builder.mul(builder.minimum(one, is_last), beyond))
+
+
+# -- two kernels ------------------------------------------------------------------------------------------------------
+
+
+def _walk_specs(spec: AttentionGradientSpec) -> tuple[tuple[AttentionGradientSpec, tuple[int, ...]], ...]:
+    """The specifications of both walks, each with the numbers of the arguments that it takes."""
+    parts = sums_of(spec)
+    found = []
+    for of, changes in (("q", {"keys": None, "values": None}), ("kv", {})):
+        outputs = [part.output for part in parts if part.of in of]
+        operands = range(min(output.argument for output in spec.outputs))
+        taken = (*operands, *(output.argument for output in outputs))
+        arguments = tuple(spec.arguments[index] for index in taken)
+        own = tuple(replace(output, argument=len(operands) + place) for place, output in enumerate(outputs))
+        found.append((replace(spec, arguments=arguments, outputs=own, **changes), taken))
+    return tuple(found)
+
+
+def _steps(case: DecomposableCall) -> Steps:
+    arrays = [
+        Array(index, words[: len(words) // 2], words[len(words) // 2 :])
+        for index, (_, words) in enumerate(case.arguments)
+    ]
+    return Steps(
+        tuple(
+            KernelStep(spec, tuple(arrays[index] for index in taken), case.extents)
+            for spec, taken in case.once(_walk_specs)
+        )
+    )
+
+
+def _applies(case: DecomposableCall) -> bool:
+    spec: AttentionGradientSpec = case.spec
+    return case.target.kind == "gpu" and len({part.of == "q" for part in sums_of(spec)}) > 1
+
+
+TWO_WALKS = Decomposition(
+    name="two-walks",
+    why="blocks of a GPU sum for queries or for keys, each in an order of its own",
+    when="call",
+    applies=_applies,
+    steps=_steps,
+)
