@@ -3,7 +3,7 @@
 ``python -m bench.gpu.ncu_peer [KERNEL ...] [--json FILE] [--markdown FILE]``
 
 Each kernel is counted twice, in processes of their own, since only one can hold the counters: by our range profiling,
-and by `ncu`, asked for the same metrics of Perfworks and told to leave clocks alone and to empty no cache, as ours are.
+and by `ncu`, asked for the same metrics of Perfworks and told to leave clocks and caches alone, as we do.
 """
 
 from __future__ import annotations
