@@ -112,3 +112,12 @@ def test_a_pinned_schedule_is_that_of_rows() -> None:
     tessera.eval(rows, columns)
     torch.testing.assert_close(rows.torch(), x.sum(1), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(columns.torch(), x.sum(0), rtol=1e-5, atol=1e-5)
+
+
+def test_gpus_reduce_rows_and_columns_apart() -> None:
+    pytest.importorskip("triton", reason="the extra `triton` is not installed")
+    x = torch.randn(9, 20)
+    weights = op.softmax(op.tensor(x, device="interpreter"))
+    found = op.sum(weights, axis=0)
+    tessera.eval(weights, found)
+    torch.testing.assert_close(found.torch(), x.softmax(1).sum(0))
