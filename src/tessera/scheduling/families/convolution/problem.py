@@ -55,9 +55,9 @@ class ConvolutionProblem:
         return self.pairs and self.target.has_amx_bf16
 
     @property
-    def products(self) -> float:
+    def products(self) -> int:
         """Multiplications."""
-        results = float(self.images) * self.rows * self.columns * self.outputs
+        results = self.images * self.rows * self.columns * self.outputs
         return results * self.depth * math.prod(self.kernel)
 
 
