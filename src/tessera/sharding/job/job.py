@@ -76,6 +76,15 @@ class ProcessJob:
         doing = f"rank {self.rank} makes a DeviceMesh"
         return beside(lambda: DeviceMesh("cpu", grid, mesh_dim_names=names), self.watcher, doing)
 
+    def spans_hosts(self, ranks: Sequence[int]) -> bool:
+        """Whether these ranks run on several hosts: the same on every rank."""
+        return len({self.members[rank].host for rank in ranks}) > 1
+
+    def finish(self) -> None:
+        """Ends what this rank has begun and nobody has waited for. Raises what waiting for other ranks raises."""
+        for communicator in list(self._communicators.values()):
+            communicator.finish()
+
     def use(self, group: dist.ProcessGroup | None) -> None:
         """Sends messages by a process group whose backend is Gloo; None for the default one."""
         self._group = group

@@ -139,6 +139,11 @@ class Watcher:
         if os.getpid() == self._owner and self.page.state == State.RUNNING:
             self.page.leave(State.LEFT)
 
+    @property
+    def has_raised(self) -> bool:
+        """Whether this rank's program ended by an exception, or the job has a fault."""
+        return self.fault is not None or self.page.state == State.RAISED
+
     def describe(self, rank: int) -> str:
         """A rank as it is named in messages."""
         member = self._members.get(rank)
