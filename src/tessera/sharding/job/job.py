@@ -13,6 +13,7 @@ import torch.distributed as dist
 from tessera.errors import ArgumentError
 from tessera.sharding.job.beside import beside
 from tessera.sharding.job.communicator import ProcessCommunicator
+from tessera.sharding.job.links import Door, Listening, own_address
 from tessera.sharding.job.members import Member
 from tessera.sharding.job.page import Page
 from tessera.sharding.job.patience import Patience
@@ -25,6 +26,7 @@ from tessera.sharding.transport.shared import PeerMemory, SharedTransport
 from tessera.system import forks
 
 if TYPE_CHECKING:
+    from torch.distributed import Store
     from torch.distributed.device_mesh import DeviceMesh
 
 T = TypeVar("T")
@@ -59,6 +61,21 @@ class ProcessJob:
             self.watcher.give(rank, "page", _WHOLE, self.watcher.page.descriptor)
         for rank in others:
             self.watcher.pages[rank] = _mapped(Page, self.watcher.take(rank, "page", _WHOLE, _JOINING))
+
+    def meet_elsewhere(self, store: Store) -> None:
+        """Links this rank to the first rank of each other host, and lets in those of others where it is one itself. All
+        ranks do so, and hear through the store where to go. Raises OSError where one cannot be reached.
+        """
+        firsts: dict[str, int] = {}
+        for member in self.members:
+            firsts.setdefault(member.host, member.rank)
+        own = self.members[self.rank].host
+        door = None
+        if firsts.pop(own) == self.rank:
+            door = Door(own_address(os.environ.get("MASTER_ADDR", "")))
+            store.set(f"door/{self.rank}", door.at.text)
+        listening = {rank: Listening.read(store.get(f"door/{rank}").decode()) for rank in firsts.values()}
+        self.watcher.meet_elsewhere([each for each in self.members if each.host != own], listening, door)
 
     @property
     def process_group(self) -> dist.ProcessGroup | None:

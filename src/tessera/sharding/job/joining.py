@@ -80,6 +80,8 @@ def _joined() -> ProcessJob:
     texts = _beside(lambda: _told(own, watcher.rank, size, members.myself(watcher.rank, watcher.mailbox.name)), watcher)
     job = ProcessJob(watcher, [members.read(text) for text in texts])
     job.meet()
+    if job.spans_hosts(range(job.size)):
+        _beside(lambda: job.meet_elsewhere(own), watcher)
     group = _beside(lambda: _gloo(has_group, store, watcher.rank, size, timeout), watcher)
     job.use(group)
     return job
