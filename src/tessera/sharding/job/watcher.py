@@ -237,9 +237,9 @@ class Watcher:
 
     def _last(self, rank: int) -> str:
         page = self.pages.get(rank)
+        if isinstance(page, SentPage):
+            return ""  # what it did since it sent the page is not known
         latest = page.latest() if page is not None else None
-        if latest is None and isinstance(page, SentPage):
-            return ""  # what it did is not known here
         if latest is None:
             return ", before its first collective"
         return f"; its last collective was number {latest.number}, {latest.description}"

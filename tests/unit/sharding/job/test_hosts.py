@@ -4,8 +4,12 @@ is a name of a host, where ranks take no notice of what they might see.
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 import torch
+
+from bench import shaped_link
 
 from tests.unit.sharding.job.nursery import Nursery, may_go_apart
 from tests.unit.sharding.job.test_faults import bound_s
@@ -125,3 +129,17 @@ def test_a_rank_that_dies_meanwhile_is_named_where_its_part_is_read(forks: Nurse
         assert read["code"] == again["code"] == "E_RANK_LOST"
         assert read["message"].startswith("rank 2 (pid ")
         assert left["old"]  # what was there before is there still
+
+
+@pytest.mark.skipif(shaped_link.why_not() is not None, reason=f"no namespaces of networks: {shaped_link.why_not()}")
+def test_a_host_that_cannot_be_reached_any_more_is_named() -> None:
+    command = shaped_link.command(["tests/unit/sharding/job/cut.py"])
+    outcome = subprocess.run(command, capture_output=True, text=True, cwd=shaped_link.ROOT, check=False)
+
+    lines = [line.split(maxsplit=3) for line in outcome.stderr.splitlines() if line[:2] in ("0 ", "1 ")]
+    assert sorted(line[0] for line in lines) == ["0", "1"], outcome.stderr
+    for rank, code, seconds, message in lines:
+        assert code == "E_RANK_LOST"
+        assert message.startswith(f"rank {1 - int(rank)} (pid ")
+        assert "cannot be reached any more" in message
+        assert float(seconds) < bound_s()
