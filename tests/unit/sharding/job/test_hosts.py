@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from bench import shaped_link
-
 from tests.unit.sharding.job.nursery import Nursery, may_go_apart
 from tests.unit.sharding.job.test_faults import bound_s
 
