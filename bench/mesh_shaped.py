@@ -21,7 +21,7 @@ import torch.distributed as torch_dist
 from torch.nn.parallel import DistributedDataParallel
 
 import tessera
-from bench.mesh_layers import LAYERS, RATE, WIDTH, apart, matrices
+from bench.mesh_layers import LAYERS, RATE, WIDTH, apart, matrices, torch_step
 from bench.mesh_programs import ENOUGH, ROWS, loss, multilayer
 from tessera import Tensor, dist, grad, op
 from tessera.sharding.job import join
@@ -86,18 +86,15 @@ def training(rounds: int) -> Shaped:
             handle.wait()
 
     model = DistributedDataParallel(multilayer(weights))
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    step_of_torch = torch_step(model, lambda: model(mine).square().mean())
 
     def peer() -> None:
-        optimizer.zero_grad()
-        y = model(mine)
-        torch.autograd.backward((y * y).mean())
-        optimizer.step()
+        step_of_torch()
 
     for _ in range(2):
         ours()
         peer()
-    far = max(apart(held.local().torch(), own.T) for held, own in zip(laid, model.parameters(), strict=True))
+    far = max(apart(held.local().torch(), own.detach().T) for held, own in zip(laid, model.parameters(), strict=True))
     assert far < ENOUGH, f"weights are {far} apart"
     found = Shaped("training, data parallel", [], [], {"computing": [], "sending": []})
     for _ in range(rounds):
