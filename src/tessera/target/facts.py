@@ -23,6 +23,10 @@ USUAL_TLB_PAGES: Final = 64
 USUAL_WAKE_S: Final = 1.1e-6
 """Seconds for starting and joining a second worker of torch's OpenMP pool, which waits for it (Zen 4)."""
 
+PAIRS_PAY: Final = 0.75
+"""Multiplications of bf16 pairs in the time of one of fp32 from which pairs are multiplied. Cores do half as many as of
+fp32 (Emerald Rapids in a virtual machine, 163 to 320 GFLOP/s), as many, or twice: this lies between the first two."""
+
 TENSOR_MAP_BOX: Final = 256
 """The longest side of the block that one instruction of NVIDIA's copy engine moves ("CUDA Driver API",
 cuTensorMapEncodeTiled).
@@ -104,6 +108,14 @@ class Target:
     def has_avx512bf16(self) -> bool:
         """Whether bf16 dot products (`vdpbf16ps`) on 512-bit vectors can be used."""
         return self.has_avx512 and "avx512bf16" in self.features
+
+    @property
+    def multiplies_bf16_pairs(self) -> bool:
+        """Whether bf16 is multiplied in pairs: the CPU has instructions for it, and was not seen to do them so slowly
+        that bf16 is better widened to fp32 while it is packed, whose multiply-adds take twice the registers and loads.
+        """
+        rate = self.core.dot_rate("bf16") if self.core is not None else None
+        return self.has_avx512bf16 and (rate is None or rate >= PAIRS_PAY)
 
     @property
     def has_avx512vnni(self) -> bool:
