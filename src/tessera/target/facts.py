@@ -20,6 +20,8 @@ USUAL_FMA_LATENCY: Final = 4
 four."""
 USUAL_TLB_PAGES: Final = 64
 """Entries of the first buffer for data pages of Zen 3 and of Intel's cores from 2013 to 2020."""
+USUAL_STREAMS: Final = 16
+"""Rows of memory that prefetchers follow while they are read in turn, as the cost model's tables of Zen 4 have it."""
 USUAL_WAKE_S: Final = 1.1e-6
 """Seconds for starting and joining a second worker of torch's OpenMP pool, which waits for it (Zen 4)."""
 
@@ -178,6 +180,11 @@ class Target:
     def tlb_pages(self) -> int:
         """Pages that a core's first translation buffer reaches."""
         return (self.core.tlb_pages if self.core is not None else 0) or USUAL_TLB_PAGES
+
+    @property
+    def streams(self) -> int:
+        """Rows of memory that are fetched ahead while a core reads them in turn."""
+        return (self.core.streams if self.core is not None else 0) or USUAL_STREAMS
 
     @property
     def wake_s(self) -> float:

@@ -23,7 +23,7 @@ from tessera.target import CoreFacts, Target, detect
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AMX
 
-SMALL = CoreFacts(2, 4, 2, 4, 2, 3e-10, 64, 1e-3, caches=(("L1", 8 << 10), ("L2", 64 << 10), ("L3", 1 << 20)))
+SMALL = CoreFacts(2, 4, 2, 4, 2, 3e-10, 64, 16, 1e-3, caches=(("L1", 8 << 10), ("L2", 64 << 10), ("L3", 1 << 20)))
 PLAIN = DeviceCompiler(detect(), cpu_backend())
 MEASURED = DeviceCompiler(detect().with_core(SMALL), cpu_backend())
 
