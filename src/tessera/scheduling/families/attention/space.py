@@ -90,7 +90,7 @@ def attention_problem(
         target=target,
         workers=workers,
         mask=None if spec.mask is None else _stored(spec.mask),
-        native_bf16=target.has_avx512bf16 and _stored(spec.q) is _stored(spec.k) is _stored(spec.v),
+        native_bf16=target.multiplies_bf16_pairs and _stored(spec.q) is _stored(spec.k) is _stored(spec.v),
         is_trained=spec.saved is not None,
     )
 
