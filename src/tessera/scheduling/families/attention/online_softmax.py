@@ -200,6 +200,7 @@ class KeyRange:
             builder.mul(builder.floor_div(builder.mul(blocks, bound), parts), size) for bound in (number, after)
         )
         whole, end = (builder.maximum(zero, builder.minimum(each, last)) for each in (self.whole, self.end))
+        first = first if self.first is None else builder.maximum(first, self.first)
         return KeyRange(whole, end, self.shift, first)
 
     def walk(
