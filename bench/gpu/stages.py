@@ -90,9 +90,10 @@ def speed(out: Path) -> Iterator[Step]:
 
 
 def counters(out: Path) -> Iterator[Step]:
-    """Which constants of the model choices hang on here, then ceilings and counters."""
+    """Which constants of the model choices hang on here, then ceilings and counters, also beside `ncu`'s."""
     yield Step("model", [sys.executable, "-m", "tessera", "doctor", "--gpu-model", "here"])
     yield from map(_tested, _COUNTERS)
+    yield _measured("ncu", "bench.gpu.ncu_peer", out / "gpu_ncu")
 
 
 STAGES: Final[Mapping[str, Callable[[Path], Iterator[Step]]]] = {

@@ -23,7 +23,7 @@ def product(m: int, n: int, k: int) -> GpuContractionProblem:
     return GpuContractionProblem(m=m, n=n, k=k, batch=1, operand=bf16, accumulator=fp32, output=bf16, target=H100)
 
 
-SIZES = ((1024, 1024, 1024), (4096, 4096, 4096), (128, 4096, 4096))
+SIZES = ((512, 512, 512), (4096, 4096, 4096), (128, 4096, 4096))
 PROBLEMS = {f"{m} x {n} x {k}": product(m, n, k) for m, n, k in SIZES}
 
 

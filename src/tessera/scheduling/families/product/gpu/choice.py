@@ -16,14 +16,14 @@ from tessera.scheduling.model.gpu_resources import size_step
 from tessera.target import Target
 
 STARTS: tuple[tuple[tuple[int, int, int], int, int], ...] = (
-    ((128, 256, 64), 3, 8),
-    ((128, 128, 64), 3, 8),
-    ((128, 128, 64), 4, 8),
+    ((128, 256, 64), 4, 8),
     ((256, 128, 64), 4, 8),
+    ((128, 256, 64), 3, 8),
+    ((128, 128, 64), 4, 8),
     ((128, 128, 128), 3, 8),
+    ((128, 128, 64), 3, 8),
     ((128, 256, 128), 3, 8),
     ((128, 128, 128), 4, 8),
-    ((128, 256, 64), 4, 8),
     ((128, 128, 64), 3, 4),
     ((128, 128, 64), 2, 8),
     ((128, 128, 64), 2, 4),
@@ -33,9 +33,13 @@ STARTS: tuple[tuple[tuple[int, int, int], int, int], ...] = (
     ((64, 256, 64), 3, 4),
     ((128, 64, 64), 4, 4),
     ((64, 128, 64), 4, 4),
+    ((64, 128, 128), 4, 4),
     ((64, 128, 128), 3, 4),
+    ((128, 64, 128), 4, 4),
     ((64, 128, 32), 3, 4),
+    ((64, 64, 128), 5, 4),
     ((64, 64, 128), 3, 4),
+    ((64, 64, 64), 5, 4),
     ((64, 64, 64), 4, 4),
     ((64, 64, 32), 4, 4),
     ((64, 64, 32), 2, 4),
@@ -74,6 +78,11 @@ PROMISED = 16
 SAME = 1.02
 """Estimates that differ by less say nothing: the start that stands first is taken."""
 
+SPLITS = (1, 2, 4, 8)
+"""Into how many parts a default schedule may cut K."""
+_WORTH_A_SPLIT = 1.1
+"""How much longer the best start without parts must take: parts need memory, and another kernel to add them up."""
+
 
 def complete(schedule: Schedule) -> Schedule:
     """A schedule with every knob: those that it leaves out have their defaults."""
@@ -81,7 +90,7 @@ def complete(schedule: Schedule) -> Schedule:
 
 
 def default_schedule(problem: GpuContractionProblem) -> Schedule:
-    """The start that the model thinks fastest, K not split. Problems of about the same size share a choice."""
+    """The start that the model thinks fastest. Problems of about the same size share a choice."""
     m, n, k, batch = (size_step(extent) for extent in (problem.m, problem.n, problem.k, problem.batch))
     chosen = _default(replace(problem, m=m, n=n, k=k, batch=batch))
     return with_vectors(chosen, problem) if _is_legal(chosen, problem) else _best(problem)
@@ -114,8 +123,11 @@ def _default(problem: GpuContractionProblem) -> Schedule:
 
 
 def _best(problem: GpuContractionProblem) -> Schedule:
-    found = _estimates(problem, (1,), _rates(problem.target))
-    least = min(each.seconds for each in found)
+    found = _estimates(problem, SPLITS, _rates(problem.target))
+    whole = [each for each in found if each.work.split_k == 1]
+    least, least_whole = (min(each.seconds for each in some) for some in (found, whole))
+    if least_whole <= _WORTH_A_SPLIT * least:
+        found, least = whole, least_whole
     return next(each.schedule for each in found if each.seconds <= SAME * least)
 
 
@@ -124,7 +136,8 @@ def _estimates(problem: GpuContractionProblem, splits: Sequence[int], rates: Gpu
     plain = [estimate_product(problem, schedule, rates) for schedule in _plain(problem, tuple(splits))]
     if not problem.reads_shared:
         return plain
-    likely = sorted(plain, key=lambda found: found.seconds)[:_LIKELY]
+    fastest = sorted(found.seconds for found in plain)[:_LIKELY]
+    likely = [found for found in plain if found.seconds <= fastest[-1]][:_LIKELY]  # in the order of the starts
     moved = (found.schedule.replace(vector_bytes=0, **way) for way in WAYS for found in likely)
     return [*(estimate_product(problem, schedule, rates) for schedule in _legal(moved, problem)), *plain]
 
