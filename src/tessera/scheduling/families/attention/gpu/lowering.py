@@ -123,7 +123,7 @@ class _AttentionLowering(AttentionGrid):
             mask = self.write(self.spec.mask, {"q": self.bm, "k": self.bn}, {"k": key}, inside)
         if self._scales_scores:
             scores = builder.append(arith.MulfOp(scores, softmax.spread(self.factor, scores)))
-        scores = scored(self.writer({"q": self.bm, "k": self.bn}, {"k": key}, inside), self.spec, scores)
+        scores = scored(self.writer({"q": self.bm, "k": self.bn}, {"k": key}, inside), self.spec.scoring, scores)
         if mask is not None:
             scores = additive(builder, scores, mask, self.dtype) if self._adds_mask else softmax.hide(scores, mask)
         if at_edge and self.spec.causal:  # no query of the result sees past the last key
