@@ -152,23 +152,23 @@ class Emitter(Protocol[V]):
         the accumulator's dtype; see `ops.attention`. `scored` says what becomes of a scaled score before it is masked.
         """
 
-    def attend_logarithms(self, q: V, k: V, v: V, scale: V, mask: V | None, causal: bool, /) -> V:
+    def attend_logarithms(
+        self, q: V, k: V, v: V, scale: V, mask: V | None, causal: bool, scored: Callable[[V], V] | None = None, /
+    ) -> V:
         """For each query the logarithm of the sum over keys of the exponentials of such scores."""
 
     def attend_back(
         self,
-        of: Literal["q", "k", "v"],
-        q: V,
-        k: V,
-        v: V,
-        g: V,
-        logarithms: V,
-        mean: V,
-        scale: V,
-        mask: V | None,
+        of: Literal["q", "k", "v"] | tuple[int, str],
+        operands: tuple[V, V, V, V, V, V, V],
         causal: bool,
+        scored: Callable[[V], V] | None,
+        derived: Callable[[V, V], V] | None,
+        beside: Callable[[V, V], V] | None,
         /,
     ) -> V:
-        """What the cotangent of queries, keys or values is made of, in the accumulator's dtype; see
-        `ops.attention.trained`.
+        """What the cotangent of queries, keys or values is made of, in the accumulator's dtype, or that of an operand
+        beside the scores, of a number and the axes along which it is; see `ops.attention.trained`, where the seven
+        operands stand. Of a score and the cotangent of what `scored` makes of it, `derived` makes that of the score,
+        and `beside` that of such an operand.
         """

@@ -79,6 +79,8 @@ class GroupKind:
     """Maps and reductions, which walk one domain: kernels of the families "row" and "column"."""
     joins: bool = False
     """Operators of one family over the same operands, under the same attributes, are one kernel of several results."""
+    apart: frozenset[str] = frozenset()
+    """Attributes that say of such operators which result they are."""
     is_kernel: bool = True
     """Whether the group becomes a kernel; else its operation stays as it is."""
 
@@ -97,7 +99,7 @@ GROUP_KINDS: Final[Mapping[str, GroupKind]] = MappingProxyType(
             GroupKind("convolution", share=0.5, sums_in_registers=True),
             GroupKind("window", share=0.5, sums_in_registers=True),
             GroupKind("attention", joins=True),
-            GroupKind("attention_gradient", joins=True),
+            GroupKind("attention_gradient", joins=True, apart=frozenset(("place", "along"))),
             _MOVE,
         )
     }

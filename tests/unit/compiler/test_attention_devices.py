@@ -61,3 +61,23 @@ def test_gradients_stay_on_the_device() -> None:
         found[device] = [cotangent.torch() for cotangent in grad.vjp(output, inputs)]
     for ours, expected in zip(found["interpreter"], found["cpu"], strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_blocks_that_a_window_hides_are_not_computed() -> None:
+    """Values of hidden keys that are not finite would show: 0 times NaN is NaN."""
+    q, k, v = operands(torch.float32, (1, 2, 300, 16), (1, 1, 300, 16), (1, 1, 300, 16))
+    v[:, :, :100] = torch.nan
+    numbers = interpreted(torch.arange(300, dtype=torch.int32) // 150)
+    masks = {
+        "window": lambda b, h, i, j: (j <= i) & (i - j < 40),
+        "documents": lambda b, h, i, j: numbers[i] == numbers[j],
+    }
+    for name, mask in masks.items():
+        found = op.flash_attention(*map(interpreted, (q, k, v)), mask_mod=mask).torch()
+        at = torch.arange(300)
+        i, j = at[:, None], at
+        seen = (j <= i) & (i - j < 40) if name == "window" else i // 150 == j // 150
+        late = torch.nn.functional.scaled_dot_product_attention(
+            q.double(), k[:, :, 100:].double(), v[:, :, 100:].double(), attn_mask=seen[:, 100:], enable_gqa=True
+        )[:, :, 230:]
+        torch.testing.assert_close(found[:, :, 230:].double(), late, atol=2e-6, rtol=2e-6)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy
 import pytest
 import torch
 
 from tessera import op
-from tessera.grad import vjp
+from tessera.grad import grad, vjp
 from tessera.handle import Tensor
 from tessera.lazy.evaluation import evaluate
 from tessera.ops import OPERATORS
@@ -85,3 +88,30 @@ def test_two_kernels_and_no_matrix_of_scores() -> None:
     assert "matmul" not in report
     (alone,) = vjp(op.flash_attention(*operands), operands[:1], operands[0])
     assert "two-walks" not in alone.inspect("fusion")
+
+
+def test_functions_of_scores_and_what_stands_beside_them() -> None:
+    """A bias of each pair, of each key, and of each head; a window that hides blocks."""
+    chance = torch.Generator().manual_seed(2)
+    q, k, v, g = (torch.randn(1, 2, 40, 8, generator=chance) for _ in range(4))
+    beside = [torch.randn(shape, generator=chance) for shape in ((40, 40), (40,), (2,))]
+    functions = (
+        (lambda s, b, h, i, j, bias: s + bias[i, j], lambda b, h, i, j: j <= i + 3),
+        (lambda s, b, h, i, j, bias: s * bias[j], lambda b, h, i, j: (j <= i) & (i - j < 12)),
+        (lambda s, b, h, i, j, bias: s + bias[h] * (j - i), lambda b, h, i, j: j < 38),
+    )
+    for bias, (score, seen) in zip(beside, functions, strict=True):
+
+        def ours(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, score: Any = score, seen: Any = seen) -> Tensor:
+            result = op.flash_attention(q, k, v, score_mod=partial(score, bias=bias), mask_mod=seen)
+            return op.sum(result * op.tensor(g, device="interpreter"))
+
+        found = grad(ours, (0, 1, 2, 3))(*(op.tensor(x, device="interpreter") for x in (q, k, v, bias)))
+        wide = [x.double().requires_grad_() for x in (q, k, v, bias)]
+        at = [torch.arange(40).view(shape) for shape in ((-1, 1), (1, -1))]
+        heads = torch.arange(2).view(-1, 1, 1)
+        scores = score(wide[0] @ wide[1].mT / 8**0.5, 0, heads, *at, wide[3])
+        scores = torch.where(seen(0, heads, *at), scores, -torch.inf)
+        wanted = torch.autograd.grad((torch.softmax(scores, -1) @ wide[2] * g).sum(), wide)
+        for each, exact in zip(found, wanted, strict=True):
+            torch.testing.assert_close(each.torch().double(), exact, atol=1e-4, rtol=1e-5)

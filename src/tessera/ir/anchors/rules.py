@@ -223,30 +223,33 @@ def _attention_logarithms(ranks: tuple[int, ...], causal: bool) -> Anchor:
     return replace(found, result=(*found.result[:-1], Index(())), reduced={**found.reduced, "e": "row"})
 
 
-def attention_cotangent(of: Literal["q", "k", "v"]) -> AnchorRule:
+def attention_cotangent(of: Literal["q", "k", "v", "x"]) -> AnchorRule:
     """The cotangent of an operand of attention, by those of its results and what a softmax left: `[..., (h g), i, d]`,
-    `[..., h, j, d]`, `[..., h, j, e]`, `[..., (h g), i, e]`, two of `[..., (h g), i, 1]`, a scale and maybe a mask, as
-    `attention` has them, but that nothing is repeated along dimensions of batches.
+    `[..., h, j, d]`, `[..., h, j, e]`, `[..., (h g), i, e]`, two of `[..., (h g), i, 1]`, a scale and what lies beside
+    the scores, as `attention` has them, but that nothing is repeated along dimensions of batches. That of x, which lies
+    beside the scores, is `[..., (h g), i, j]`, along "q" and "k" as the attribute says.
     """
 
     def rule(ranks: tuple[int, ...], attributes: Named) -> Anchor:
-        return _attention_cotangent(ranks, bool(attributes.get("causal")), of)
+        along = str(attributes.get("along", "")) if of == "x" else of
+        return _attention_cotangent(ranks, bool(attributes.get("causal")), of, along)
 
     return rule
 
 
 @lru_cache(maxsize=256)
-def _attention_cotangent(ranks: tuple[int, ...], causal: bool, of: Literal["q", "k", "v"]) -> Anchor:
+def _attention_cotangent(ranks: tuple[int, ...], causal: bool, of: Literal["q", "k", "v", "x"], along: str) -> Anchor:
     scale, *mask = ranks[6:]
     if len(set(ranks[:6])) > 1 or ranks[0] < 3 or scale:
-        raise AnchorError("all but scale and mask are [..., heads, length, size], and the scale has no dimensions")
+        raise AnchorError("the first six operands are [..., heads, length, size], and the scale has no dimensions")
     batch = _read(_axes(ranks[0] - 3, "b"))
     shared = Index(("h",), refusal="K has {known} heads, V has {extent}")
     heads = Index(("h", "g"), refusal="{extent} heads of Q are no multiple of {known} heads of K and V")
     size, value_size, one = Index(("d",)), Index(("e",)), Index(())
     rows, columns = (*batch, heads, Index(("i",))), (*batch, shared, Index(("j",)))
     operands = [(*rows, size), (*columns, size), (*columns, value_size), (*rows, value_size)]
-    result = dict(zip("qkv", operands, strict=False))[of]
+    pair = (Index(("i",)) if "q" in along else one, Index(("j",)) if "k" in along else one)
+    result = {**dict(zip("qkv", operands, strict=False)), "x": (*batch, heads, *pair)}[of]
     spread = (*rows, Index(("j",)))
     operands += [(*rows, one), (*rows, one), ()]
     operands += [_spread(spread, rank, "the mask does not broadcast to the scores") for rank in mask]

@@ -143,10 +143,16 @@ _FORMS: dict[str, OperatorForm] = {
     ),
     **{
         f"attention_d{of}": OperatorForm(
-            (7, 8), products.attention_sums, anchors.attention_cotangent(of), {"causal": bool}
+            (7, UNBOUNDED),
+            products.attention_sums,
+            anchors.attention_cotangent(of),
+            {"causal": bool, "scores": object, **({"place": int, "along": str} if of == "x" else {})},
         )
-        for of in ("q", "k", "v")
+        for of in ("q", "k", "v", "x")
     },
+    "scored_attention_logarithms": OperatorForm(
+        (4, UNBOUNDED), products.attention_sums, anchors.attention_logarithms, {"scores": object}
+    ),
     "scored_attention": OperatorForm((4, UNBOUNDED), products.attention, anchors.attention, {"scores": object}),
     "depthwise_conv2d": OperatorForm(_BINARY, products.window, anchors.window("add"), _WINDOW, {"multiplier": int}),
     "max_pool2d": OperatorForm(_UNARY, products.window, anchors.window("max"), _WINDOW),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Final
 
 from tessera.dtypes import accumulator, bool_, fp32, int32, int64
@@ -100,6 +101,12 @@ _SCORINGS: Final = (
 
 def of_scored_attention(chance: random.Random, x: AbstractValue) -> Application | None:
     """Of `scored_attention`: a cap, a bias, masks by booleans and by numbers of queries and keys."""
+    found = _scored(chance, x)
+    return None if found is None else found[0]
+
+
+def _scored(chance: random.Random, x: AbstractValue) -> tuple[Application, tuple[str, ...]] | None:
+    """The same, and what lies beside the scores."""
     plain = of_attention(chance, x)
     if plain is None:
         return None
@@ -114,15 +121,37 @@ def of_scored_attention(chance: random.Random, x: AbstractValue) -> Application 
         "keys": WantedOperand((k.shape[-2],), int32, below=4),
     }
     scores = tuple((name, places, texts, kind.format(dtype.name)) for name, places, texts, kind in steps)
-    return Application((*plain.operands[:4], *(kinds[each] for each in beside)), {"scores": scores})
+    return Application((*plain.operands[:4], *(kinds[each] for each in beside)), {"scores": scores}), beside
 
 
 def of_attention_gradients(chance: random.Random, x: AbstractValue) -> Application | None:
     """Of what the gradient of such attention is made of: also a cotangent, the logarithms of sums, and means."""
-    found = of_attention(chance, x) if len(x.shape) > 2 else None
+    found = _trained(chance, x)
+    return None if found is None else found[0]
+
+
+def of_cotangents_beside(chance: random.Random, x: AbstractValue) -> Application | None:
+    """Of the cotangent of a number beside the scores that has one: a cap, or a bias."""
+    found = _trained(chance, x)
     if found is None:
         return None
-    q, k, v, scale, *mask = found.operands
+    application, beside = found
+    places = [place for place, name in enumerate(beside, 1) if name in ("cap", "bias")]
+    if not places:
+        return None
+    own = {"place": chance.choice(places), "along": chance.choice(("q", "k", "qk"))}
+    return replace(application, attributes={**application.attributes, **own})
+
+
+def _trained(chance: random.Random, x: AbstractValue) -> tuple[Application, tuple[str, ...]] | None:
+    found = _scored(chance, x) if len(x.shape) > 2 else None
+    if found is None:
+        return None
+    application, beside = found
+    q, k, v, scale, *extras = application.operands
     numbers = WantedOperand((*q.shape[:-1], 1), scale.dtype)
     g = WantedOperand((*q.shape[:-1], v.shape[-1]), q.dtype)
-    return Application((q, k, v, g, numbers, numbers, scale, *mask), found.attributes)
+    attributes: dict[str, object] = {"causal": chance.random() < 0.4, **application.attributes}
+    if chance.random() < 0.3 and "cap" not in beside and "bias" not in beside:
+        extras, beside, attributes["scores"] = [], (), ()
+    return Application((q, k, v, g, numbers, numbers, scale, *extras), attributes), beside

@@ -10,7 +10,7 @@ sees none gives 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -30,7 +30,8 @@ MOST = 64
 """Operands beside queries, keys, values and the scale."""
 
 
-def _dtypes(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+def operand_dtypes(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    """Those of attention, and what is beside the score as it is. Raises DTypeError."""
     extras = operands[4:]
     if any(extra.dtype.kind == "complex" for extra in extras):
         raise dtype_error(name, operands, "scores are real", ["take the real part"])
@@ -49,11 +50,17 @@ def _reference(
     return records.reference_means(scoring.referred(scores, products, extras), values)
 
 
-def _body(e: Emitter[V], q: V, k: V, v: V, scale: V, *extras: V, scores: Scoring) -> V:
+def scored_by(e: Emitter[V], q: V, extras: Sequence[V], scores: Scoring) -> Callable[[V], V]:
+    """What steps make of a score in a tile body."""
+
     def scored(score: V) -> V:
         return scoring.emitted(scores, e, e.cast(score, accumulator(q.dtype)), extras)
 
-    return e.attend(q, k, v, scale, None, False, scored)
+    return scored
+
+
+def _body(e: Emitter[V], q: V, k: V, v: V, scale: V, *extras: V, scores: Scoring) -> V:
+    return e.attend(q, k, v, scale, None, False, scored_by(e, q, extras, scores))
 
 
 SCORED_ATTENTION = register(
@@ -61,7 +68,7 @@ SCORED_ATTENTION = register(
         name=NAME,
         family="attention",
         arity=(4, 4 + MOST),
-        operand_dtypes=_dtypes,
+        operand_dtypes=operand_dtypes,
         result=records.result,
         flops=_flops,
         reference=_reference,

@@ -13,13 +13,14 @@ So records say what a step means, what its gradient is and what kernels do, as e
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, TypeVar
 
 import torch
 
-from tessera.dtypes import DType, accumulator, dtype_of
+from tessera.dtypes import DType, accumulator, bool_, dtype_of
 from tessera.ops.algebra import call, literal
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import OPERATORS
@@ -58,6 +59,20 @@ class ScoreRecording:
         if last >= 0 or tuple(self._steps)[-1 - last][3] != dtype.name:
             last = self.step("cast", (last,), {"dtype": dtype}, dtype)
         return tuple(self._steps)[:-last]
+
+
+def masking(masks: Sequence[DType], dtype: DType) -> Scoring:
+    """The steps that apply the one mask there may be, the first operand beside a score in `dtype`: a mask of booleans
+    hides keys, another one is added.
+    """
+    recording = ScoreRecording()
+    if not masks:
+        return ()
+    if masks[0] is bool_:
+        hidden = recording.constant(-math.inf, dtype)
+        return recording.ending_in(recording.step("where", (1, SCORE, hidden), {}, dtype), dtype)
+    own = 1 if masks[0] is dtype else recording.step("cast", (1,), {"dtype": dtype}, dtype)
+    return recording.ending_in(recording.step("add", (SCORE, own), {}, dtype), dtype)
 
 
 def as_text(value: Any) -> str:

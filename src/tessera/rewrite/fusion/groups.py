@@ -360,14 +360,22 @@ class Grouping:
 
 
 def _are_of_one(operation: GraphOperation, others: Sequence[GraphOperation]) -> bool:
-    """Whether an operation is beside others of a kernel: of the same operands and attributes, each another operator."""
-    own = {name: operation.attribute(name) for name in OPERATORS[operation.operator].attributes}
+    """Whether an operation is beside others of a kernel: of the same operands and attributes, each another result."""
+    shared, own = _attributes_of(operation)
     return all(
         tuple(operation.inputs) == tuple(other.inputs)
-        and operation.operator != other.operator
-        and own == {name: other.attribute(name) for name in OPERATORS[other.operator].attributes}
+        and shared == _attributes_of(other)[0]
+        and (operation.operator, own) != (other.operator, _attributes_of(other)[1])
         for other in others
     )
+
+
+def _attributes_of(operation: GraphOperation) -> tuple[dict[str, object], dict[str, object]]:
+    """The attributes that operations of a kernel share, and those that say which result an operation is."""
+    apart = family_of(operation.operator).group.apart
+    named = {name: operation.attribute(name) for name in OPERATORS[operation.operator].attributes}
+    own = {name: named.pop(name) for name in apart & named.keys()}
+    return named, own
 
 
 def reads_in_place(operation: GraphOperation, mapping: Alignment, group: Group) -> bool:

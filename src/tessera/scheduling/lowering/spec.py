@@ -171,6 +171,27 @@ class Sums:
 
 
 @dataclass(frozen=True)
+class PulledScore:
+    """What the cotangent of a score is made of: `derived` of that of what it became, which is `changed`, and of the
+    score; None where that decides nothing.
+    """
+
+    changed: Value
+    derived: Value | None
+
+
+@dataclass(frozen=True)
+class SumsBeside:
+    """Sums of the cotangent of an operand beside the scores, `derived` as that of a score is, over the axes q and k that
+    they do not walk: `along` has those that they do.
+    """
+
+    accumulator: Value
+    derived: Value
+    along: str
+
+
+@dataclass(frozen=True)
 class AttentionSpec:
     """Attention: `outputs` are expressions over `accumulator`, which varies along `batch`, q and v.
 
@@ -202,10 +223,11 @@ class AttentionSpec:
 @dataclass(frozen=True)
 class AttentionGradientSpec:
     """The gradient of attention: `outputs` are the `accumulator`, which is of queries and varies along `batch`, q and
-    d, or the sums of `keys` (along k and d) or of `values` (k and v), over `batch` axes that keys walk.
+    d, the sums of `keys` (along k and d) or of `values` (k and v), over `batch` axes that keys walk, or those `beside`.
 
-    Axes are those of `AttentionSpec`; `g` (along q and v) is the cotangent of the means, `logarithms` and `mean`
-    (along q) are what the softmax left of each query: log(sum of exponentials), and <g, means>.
+    Axes, `mask` of booleans, and `scoring` are those of `AttentionSpec`; `g` (along q and v) is the cotangent of the
+    means, `logarithms` and `mean` (along q) are what the softmax left of each query: log(sum of exponentials), and
+    <g, means>.
     """
 
     name: str
@@ -224,6 +246,9 @@ class AttentionGradientSpec:
     outputs: tuple[Output, ...]
     keys: Sums | None = None
     values: Sums | None = None
+    scoring: Scoring | None = None
+    pulled: PulledScore | None = None
+    beside: tuple[SumsBeside, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -96,18 +96,44 @@ class _Abstract:
         return _Value(accumulator(q.dtype), kind)
 
     def attend_logarithms(
-        self, q: _Value, k: _Value, v: _Value, scale: _Value, mask: _Value | None, causal: bool, /
+        self,
+        q: _Value,
+        k: _Value,
+        v: _Value,
+        scale: _Value,
+        mask: _Value | None,
+        causal: bool,
+        scored: Callable[[_Value], _Value] | None = None,
+        /,
     ) -> _Value:
-        return _Value(accumulator(q.dtype), _plain(q, k, scale, *([] if mask is None else [mask])))
+        score = _Value(accumulator(q.dtype), _plain(q, k, scale))
+        values = [score if scored is None else scored(score), *([] if mask is None else [mask])]
+        return _Value(accumulator(q.dtype), _plain(*values))
 
-    def attend_back(self, of: str, *operands: _Value | bool | None) -> _Value:
-        """Of values it is linear in the cotangent, of queries and keys in that and its mean together."""
-        values = [each for each in operands if isinstance(each, _Value)]
-        q, k, v, g, logarithms, mean, *rest = values
-        given = _plain(q, k, logarithms, *rest) == "given"
+    def attend_back(
+        self,
+        of: str | tuple[int, str],
+        operands: tuple[_Value, ...],
+        causal: bool,
+        scored: Callable[[_Value], _Value] | None,
+        derived: Callable[[_Value, _Value], _Value] | None,
+        beside: Callable[[_Value, _Value], _Value] | None,
+        /,
+    ) -> _Value:
+        """Of values it is linear in the cotangent, of all else in that and its mean together, where derivatives are."""
+        q, k, v, g, logarithms, mean, scale = operands
+        dtype = accumulator(q.dtype)
+        score = _Value(dtype, _plain(q, k, scale))
+        changed = score if scored is None else scored(score)
         parts = (g,) if of == "v" else (g, mean)
-        linear = given and all(each.kind == "linear" for each in parts) and (of == "v" or _plain(v) == "given")
-        return _Value(accumulator(q.dtype), "linear" if linear else _plain(*values))
+        linear = all(each.kind == "linear" for each in parts) and (of == "v" or _plain(v) == "given")
+        linear = linear and _plain(changed, logarithms) == "given"
+        found = _Value(dtype, "linear" if linear else _plain(changed, v, g, logarithms, mean))
+        derivative = None if of == "v" else derived if isinstance(of, str) else beside
+        found = found if derivative is None else derivative(score, found)
+        others = (k,) if of == "q" else (q,) if of == "k" else ()
+        is_linear = found.kind == "linear" and _plain(*others) == "given"
+        return _Value(dtype, "linear" if is_linear else _plain(found, *others))
 
     def __getattr__(self, name: str) -> Any:
         """All other operations: functions of their operands that are not linear."""

@@ -92,6 +92,10 @@ def _split(e: TileEmitter, op: tile.SplitOp) -> None:
         e.define(result, made)
 
 
+def _element(e: TileEmitter, op: tile.ElementOp) -> None:
+    e.define(op.result, e.reshape(e.get(op.tile), ()))
+
+
 def _transpose(e: TileEmitter, op: tile.TransposeOp) -> None:
     e.define(op.result, e.permute(e.get(op.tile), (1, 0)))
 
@@ -134,6 +138,7 @@ TILES = cast(
         tile.MmaOp: _mma,
         tile.ReduceOp: _reduce,
         tile.SplitOp: _split,
+        tile.ElementOp: _element,
         tile.TransposeOp: _transpose,
         tile.BroadcastOp: _broadcast,
         tile.MaskOp: _mask,

@@ -124,6 +124,14 @@ def _split(p: Printer, op: tile.SplitOp) -> None:
         p.define(result, Text(half))
 
 
+def _element(p: Printer, op: tile.ElementOp) -> None:
+    """Triton takes scalars out of tiles by reductions only."""
+    text, element = p.text(op.tile), element_type(op.result)
+    wide = f"{p.operand(op.tile)}.to(tl.int32)" if element.kind == "bool" else text
+    total = f"tl.sum(tl.reshape({wide}, (1,)), axis=0)"
+    p.bind(op.result, f"{total} != 0" if element.kind == "bool" else f"{total}.to(tl.{element.triton})")
+
+
 def _transpose(p: Printer, op: tile.TransposeOp) -> None:
     shape_of(op.tile)
     p.bind(op.result, f"tl.trans({p.text(op.tile)})")
@@ -180,6 +188,7 @@ TILES = cast(
         tile.MmaOp: _mma,
         tile.ReduceOp: _reduce,
         tile.SplitOp: _split,
+        tile.ElementOp: _element,
         tile.TransposeOp: _transpose,
         tile.BroadcastOp: _broadcast,
         tile.MaskOp: _mask,

@@ -109,7 +109,7 @@ def attention_spec(region: Region, pattern: Pattern) -> AttentionSpec:
     q, k, v, scale, mask, causal, means = recorder.attended
     scoring, seen = recorder.scoring, None
     if scoring is not None:
-        scoring, seen = told_apart(recorder, scoring)
+        scoring, seen, _ = told_apart(recorder, scoring)
         mask = seen if mask is None else mask
     causal = causal and not pattern.heads_as_queries  # the only query of a head is the last one, which sees all keys
     return AttentionSpec(
@@ -129,18 +129,21 @@ def attention_spec(region: Region, pattern: Pattern) -> AttentionSpec:
     )
 
 
-def told_apart(recorder: ScoreFunctions, scoring: Scoring) -> tuple[Scoring | None, Value | None]:
-    """What becomes of scores that are seen, times log2(e), and which are: many end in where(seen, score, -inf)."""
-    changed, seen = scoring.changed, None
+def told_apart(recorder: ScoreFunctions, scoring: Scoring) -> tuple[Scoring | None, Value | None, frozenset[Value]]:
+    """What becomes of scores that are seen, times log2(e), and which are: many end in where(seen, score, -inf). Also
+    the conditions of those.
+    """
+    changed, seen, conditions = scoring.changed, None, set()
     while changed.operation == "select" and _is_hiding(changed.arguments[2]):
         condition = changed.arguments[0]
         if scoring.score in post_order([condition]):
             break
+        conditions.add(condition)
         seen = condition if seen is None else recorder.logical_and(condition, seen)
         changed = changed.arguments[1]
     if changed is scoring.score:
-        return None, seen
-    return Scoring(scoring.score, recorder.times(changed, LOG2_E)), seen
+        return None, seen, frozenset(conditions)
+    return Scoring(scoring.score, recorder.times(changed, LOG2_E)), seen, frozenset(conditions)
 
 
 def _is_hiding(value: Value) -> bool:
@@ -175,8 +178,17 @@ class _AttentionRecorder(ScoreFunctions):
         self.attended = q, k, v, scale, mask, causal, result
         return result
 
-    def attend_logarithms(self, q: Value, k: Value, v: Value, scale: Value, mask: Value | None, causal: bool) -> Value:
+    def attend_logarithms(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        scale: Value,
+        mask: Value | None,
+        causal: bool,
+        scored: Callable[[Value], Value] | None = None,
+    ) -> Value:
         """The tile of logarithms of sums."""
-        self.attend(q, k, v, scale, mask, causal)
+        self.attend(q, k, v, scale, mask, causal, scored)
         self.saved = Sums(self.make("accumulator", (), (1,), accumulator(q.dtype), (*self.batch, "q")))
         return self.saved.accumulator

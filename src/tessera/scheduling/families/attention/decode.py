@@ -171,7 +171,7 @@ class DecodingAttention(AttentionNest):
         lowest = builder.splat(float("-inf"), self.dtype, shape)
         with builder.loop(builder.index(0), width, self.chunk, [lowest]) as loop:
             scores, at = self._get(self.scores, loop.index, self.chunk), builder.add(key, loop.index)
-            scores = scored(self.writer({"q": self.bm, "k": self.chunk}, {"k": at}), self.spec, scores)
+            scores = scored(self.writer({"q": self.bm, "k": self.chunk}, {"k": at}), self.spec.scoring, scores)
             if self.spec.mask is not None:
                 mask = self.write(self.spec.mask, {"q": self.bm, "k": self.chunk}, {"k": at})
                 if self.spec.mask.dtype is bool_:

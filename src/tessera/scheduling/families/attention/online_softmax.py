@@ -23,7 +23,7 @@ from xdsl.ir import SSAValue
 from tessera.dtypes import DType
 from tessera.ir.tile import operations as tile
 from tessera.scheduling.lowering.builder import TileBuilder
-from tessera.scheduling.lowering.spec import AttentionSpec
+from tessera.scheduling.lowering.spec import Scoring
 from tessera.scheduling.lowering.writer import TileWriter
 
 LOG2_E = 1 / math.log(2)
@@ -200,6 +200,7 @@ class KeyRange:
             builder.mul(builder.floor_div(builder.mul(blocks, bound), parts), size) for bound in (number, after)
         )
         whole, end = (builder.maximum(zero, builder.minimum(each, last)) for each in (self.whole, self.end))
+        first = first if self.first is None else builder.maximum(first, self.first)
         return KeyRange(whole, end, self.shift, first)
 
     def walk(
@@ -235,12 +236,12 @@ def additive(builder: TileBuilder, scores: SSAValue, mask: SSAValue, dtype: DTyp
     return builder.append(arith.AddfOp(scores, builder.append(arith.MulfOp(builder.cast(mask, dtype), log2_e))))
 
 
-def scored(writer: TileWriter, spec: AttentionSpec, scores: SSAValue) -> SSAValue:
+def scored(writer: TileWriter, scoring: Scoring | None, scores: SSAValue) -> SSAValue:
     """What becomes of scaled scores before they are masked, in powers of two: as they are, where nothing does and they
     are so already. `writer` is at their place, with keys and queries along its tiles.
     """
-    if spec.scoring is None:
+    if scoring is None:
         return scores
     assert isinstance(scores.type, VectorType)
-    writer.define(spec.scoring.score, scores)
-    return writer.write(spec.scoring.changed, tuple(scores.type.get_shape()))
+    writer.define(scoring.score, scores)
+    return writer.write(scoring.changed, tuple(scores.type.get_shape()))

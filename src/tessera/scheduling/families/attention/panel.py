@@ -151,7 +151,7 @@ class QueryPanel:
         if nest.scales_scores:
             scores = builder.append(arith.MulfOp(scores, softmax.spread(nest.factor, scores)))
         writer = nest.writer(dict(zip("kq", self.shape, strict=True)), {"k": key, "q": self.query})
-        scores = scored(writer, spec, scores)
+        scores = scored(writer, spec.scoring, scores)
         if spec.mask is not None and (at_edge or not nest.skips):
             mask = nest.write(spec.mask, dict(zip("kq", self.shape, strict=True)), {"k": key, "q": self.query})
             if spec.mask.dtype is bool_:

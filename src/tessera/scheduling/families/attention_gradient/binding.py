@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Literal
 
 from tessera.dtypes import accumulator
 from tessera.rewrite.fusion.alignment import Alignment, beyond
@@ -20,17 +19,23 @@ from tessera.scheduling.binding.arrays import (
     V,
     array_layout,
     columns_of,
-    in_memory,
     layout_facts,
     numbered,
     shaped_arrays,
 )
 from tessera.scheduling.binding.axes import Axes, merge_axes
 from tessera.scheduling.binding.regions import Region, read_region
-from tessera.scheduling.language.expression import Recorder, Value
-from tessera.scheduling.lowering.spec import Argument, AttentionGradientSpec, Sums
-
-Of = Literal["q", "k", "v"]
+from tessera.scheduling.families.attention.binding import told_apart
+from tessera.scheduling.families.attention.functions import ScoreFunctions
+from tessera.scheduling.language.expression import Value
+from tessera.scheduling.lowering.spec import (
+    Argument,
+    AttentionGradientSpec,
+    PulledScore,
+    Scoring,
+    Sums,
+    SumsBeside,
+)
 
 
 def lay_out(
@@ -41,8 +46,13 @@ def lay_out(
     The domain is that of queries and then keys, size of a value, heads of K and V. Heads that share keys and values are
     a dimension of their own, as in `attention/binding.py`.
     """
-    arrays = in_memory(arrays, copied)
-    rank, columns = len(domain) - 3, columns_of(arrays, len(domain))
+    rank = len(domain) - 3
+    sizes = {rank - 1, beyond("attention_gradient", rank)[2, "e"]}  # operands that are multiplied have one of these
+    arrays = [
+        (copied(tensor, None) if tensor.is_counted and sizes & set(place) else tensor, place)
+        for tensor, place in arrays
+    ]
+    columns = columns_of(arrays, len(domain))
     shared = domain[-1]
     group = domain[rank - 3] // max(shared, 1)
     own = columns[rank - 3]
@@ -80,7 +90,7 @@ def gradient_spec(region: Region, pattern: Pattern) -> AttentionGradientSpec:
     recorder = _Recorder(pattern.outer)
     outputs = read_region(region, pattern, recorder)
     assert recorder.operands is not None
-    q, k, v, g, logarithms, mean, scale, mask, causal = recorder.operands
+    q, k, v, g, logarithms, mean, scale = recorder.operands
     asked = {output.value for output in outputs}
     keys, values = (recorder.sums(of, q) for of in ("k", "v"))
     return AttentionGradientSpec(
@@ -94,44 +104,74 @@ def gradient_spec(region: Region, pattern: Pattern) -> AttentionGradientSpec:
         logarithms,
         mean,
         scale,
-        mask,
-        causal,
+        recorder.seen,
+        recorder.causal,
         recorder.sums("q", q),
         outputs,
         Sums(keys) if keys in asked else None,
         Sums(values) if values in asked else None,
+        recorder.scoring,
+        recorder.pulled,
+        tuple(recorder.beside),
     )
 
 
-_AXES: dict[Of, tuple[str, str]] = {"q": ("q", "d"), "k": ("k", "d"), "v": ("k", "v")}
+_AXES: dict[str, tuple[str, str]] = {"q": ("q", "d"), "k": ("k", "d"), "v": ("k", "v")}
 
 
-class _Recorder(Recorder):
-    """A recorder that notes the operands, which all parts of one gradient have."""
+class _Recorder(ScoreFunctions):
+    """A recorder that notes the operands, what becomes of scores, and how cotangents go back, which all parts of one
+    gradient have.
+    """
 
     def __init__(self, batch: Sequence[str]) -> None:
         super().__init__(None)
         self.batch = batch
-        self.operands: tuple[Value, Value, Value, Value, Value, Value, Value, Value | None, bool] | None = None
+        self.operands: tuple[Value, ...] | None = None
+        self.causal = False
+        self.scoring: Scoring | None = None
+        self.seen: Value | None = None
+        self.pulled: PulledScore | None = None
+        self.beside: list[SumsBeside] = []
+        self._hiding: frozenset[Value] = frozenset()
+        """Conditions that hide a score; its cotangent is 0 there without being asked."""
 
-    def sums(self, of: Of, like: Value) -> Value:
+    def sums(self, of: str, like: Value) -> Value:
         """The tile of sums for queries, keys or values."""
         number = () if of == "q" else (("k", "v").index(of) + 1,)
         return self.make("accumulator", (), number, accumulator(like.dtype), (*self.batch, *_AXES[of]))
 
+    def select(self, condition: Value, a: Value, b: Value) -> Value:
+        if condition in self._hiding and self.pulled is not None and a is self.pulled.changed and _is_zero(b):
+            return a
+        return super().select(condition, a, b)
+
     def attend_back(
         self,
-        of: Of,
-        q: Value,
-        k: Value,
-        v: Value,
-        g: Value,
-        logarithms: Value,
-        mean: Value,
-        scale: Value,
-        mask: Value | None,
+        of: str | tuple[int, str],
+        operands: tuple[Value, ...],
         causal: bool,
+        scored: Callable[[Value], Value] | None,
+        derived: Callable[[Value, Value], Value] | None,
+        beside: Callable[[Value, Value], Value] | None,
     ) -> Value:
         """The tile of sums."""
-        self.operands = q, k, v, g, logarithms, mean, scale, mask, causal
-        return self.sums(of, q)
+        q, dtype, axes = operands[0], accumulator(operands[0].dtype), (*self.batch, "q", "k")
+        score, changed = (self.make(name, (), (), dtype, axes) for name in ("score", "cotangent"))
+        if self.operands is None:
+            self.operands, self.causal = operands, causal
+            if scored is not None:
+                self.scoring, self.seen, self._hiding = told_apart(self, Scoring(score, scored(score)))
+            self.pulled = PulledScore(changed, None)
+            self.pulled = PulledScore(changed, None if derived is None else derived(score, changed))
+        if isinstance(of, str):
+            return self.sums(of, q)
+        assert beside is not None
+        place, along = of
+        sums = self.make("accumulator", (), (2 + place, along), dtype, (*self.batch, *along))
+        self.beside.append(SumsBeside(sums, beside(score, changed), along))
+        return sums
+
+
+def _is_zero(value: Value) -> bool:
+    return value.operation == "constant" and value.number == 0

@@ -35,7 +35,7 @@ FAMILY = Family(
     is_shared=lambda p: pays(p.target, flops=p.flops),
     accumulation=dtype_of_sums,
     counted=("L3", "DRAM"),
-    identity=lambda spec: " causal" if spec.causal else "",
+    identity=lambda spec: " causal" if spec.causal else " scored" if spec.scoring else "",
     regions=("attention_gradient",),
     lay_out=binding.lay_out,
     read=binding.gradient_spec,

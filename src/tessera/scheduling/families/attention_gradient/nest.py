@@ -2,10 +2,11 @@
 
     for each head of keys:           dQ = 0, of all its queries
         for each block of keys:      K^T and V^T packed in panels of NR keys, K in rows; dK = dV = 0
-            for each block of queries, of every head that shares the keys:     Q and g packed in rows
-                P  = exp(scale Q K^T + mask - logarithms)          an MR x NR register tile after another
-                dS = P (g V^T - mean)
-                dV += P^T g,   dK += dS^T Q,   dQ += dS K
+            for each block of queries that sees any of them, of every head that shares the keys:
+                                     Q and g packed in rows
+                P  = exp(scores(scale Q K^T) - logarithms)         an MR x NR register tile after another
+                dS = P (g V^T - mean),   through the derivative of the scores
+                dV += P^T g,   dK += dS^T Q,   dQ += dS K,   and what is summed for operands beside the scores
             the sums for keys and values are written
 
 Each score is formed once: five products, as in Dao, "FlashAttention-2" (2023), algorithm 2. Sums for keys and values
@@ -23,10 +24,10 @@ from xdsl.dialects import math as math_dialect
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from tessera.dtypes import bool_
 from tessera.ops.attention.trained import LARGE_LOGARITHM
-from tessera.scheduling.families.attention.online_softmax import LOG2_E, OnlineSoftmax, additive
-from tessera.scheduling.families.attention_gradient.space import apart_axes
+from tessera.scheduling.families.attention.online_softmax import LOG2_E, OnlineSoftmax, scored
+from tessera.scheduling.families.attention.visibility import ScoreBlock, visibility
+from tessera.scheduling.families.attention_gradient.space import apart_axes, needs_scores
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
@@ -36,7 +37,7 @@ from tessera.scheduling.lowering.microkernel.protocol import Sums, added
 from tessera.scheduling.lowering.microkernel.summation import summed
 from tessera.scheduling.lowering.microkernel.vector import VectorKernel
 from tessera.scheduling.lowering.ranges import Range, rounded_down, rounded_up
-from tessera.scheduling.lowering.spec import AttentionGradientSpec, Output, kernel_module, unit_axis
+from tessera.scheduling.lowering.spec import AttentionGradientSpec, Output, SumsBeside, kernel_module, unit_axis
 from tessera.scheduling.lowering.writer import ArgumentTile
 
 PADDING = 16
@@ -76,7 +77,7 @@ class GradientNest(LoopNest):
         self.kernel = VectorKernel(builder, self.mr, self.nr, 1, self.dtype, self.dtype)
         self.softmax = OnlineSoftmax(builder, self.dtype, self.mr, axis=1)
         self.stored = {output.value: output for output in spec.outputs}
-        self.needs_scores = spec.accumulator in self.stored or spec.keys is not None
+        self.needs_scores = needs_scores(spec)
         rows = self.bm, self.bn + PADDING
         self.weights, self.d_scores = (self.scratch(self.dtype, rows, "L2") for _ in range(2))
         self.sums = {
@@ -97,9 +98,11 @@ class GradientNest(LoopNest):
         extents = {axis: self.extents[axis] for axis in self.shared} or {"": builder.index(1)}
         with self.shares(extents, {}, self.split) as share, self.over(self.shared, share):
             scale = self.write(self.spec.scale, {"q": self.mr, "k": 1}, {})
-            self.factor = self.softmax.scale_factor(scale, False)
+            self.factor = self.softmax.scale_factor(scale, self.spec.scoring is not None)
             if (queries := self.stored.get(self.spec.accumulator)) is not None:
-                self._clear_queries(queries)
+                self._clear(queries, "qd")
+            for sums in self.spec.beside:
+                self._clear(self.stored[sums.accumulator], sums.along)
             for key, width in self.blocks((builder.index(0), self.extents["k"]), self.bn):
                 self.at["k"] = key
                 self._block_of_keys(width)
@@ -110,14 +113,16 @@ class GradientNest(LoopNest):
         with self.over(self.apart, {axis: (self.builder.index(0), self.extents[axis]) for axis in self.apart}):
             yield
 
-    def _clear_queries(self, output: Output) -> None:
+    def _clear(self, output: Output, axes: str) -> None:
+        """Zeros in a result along an axis or two."""
         builder, zero = self.builder, self.builder.index(0)
+        *rows, columns = axes
         nothing = builder.splat(0.0, self.dtype, (1, self.nr))
-        with self._heads(), builder.loop(zero, self.extents["q"], 1) as row:
-            for tile in self.tiles((zero, self.extents["d"]), (self.nr, self.nr)):
-                place = self.place(
-                    output.argument, "qd", {"q": row.index, "d": tile.start}, {"q": True, "d": tile.inside}
-                )
+        with self._heads(), self.over(rows, {axis: (zero, self.extents[axis]) for axis in rows}):
+            for tile in self.tiles((zero, self.extents[columns]), (self.nr, self.nr)):
+                inside = {"row": True, columns: tile.inside}
+                at = {"row": self.at[rows[0]] if rows else zero, columns: tile.start}
+                place = self.place(output.argument, ("row", columns), at, inside)
                 place.store(builder, nothing)
 
     def _block_of_keys(self, width: SSAValue) -> None:
@@ -135,7 +140,7 @@ class GradientNest(LoopNest):
         with self._heads():
             for query, count in self.blocks((self._first_query(), self.extents["q"]), self.bm):
                 self.at["q"] = query
-                self._block_of_queries(count)
+                self._where_seen(width, count)
         for part in (spec.keys, spec.values):
             if part is not None:
                 self._write_sums(self.stored[part.accumulator], "d" if part is spec.keys else "v")
@@ -171,8 +176,31 @@ class GradientNest(LoopNest):
 
     # -- a block of scores ----------------------------------------------------------------------------------------
 
+    def _where_seen(self, width: SSAValue, count: SSAValue) -> None:
+        """A block of queries, where the mask may show any of them a key of the block."""
+        builder, mask = self.builder, self.spec.mask
+        self.certain: SSAValue | None = None
+        if mask is None:
+            self._block_of_queries(count)
+            return
+        first = {"q": self.at["q"], "k": self.at["k"]}
+        last = {
+            axis: builder.sub(builder.add(first[axis], extent), builder.index(1))
+            for axis, extent in (("q", count), ("k", width))
+        }
+        block = ScoreBlock(first, last, {"q": self.bm, "k": self.bn})
+        certain, possible = (builder.element(each) for each in visibility(builder, self.writer, mask, block))
+
+        def seen() -> tuple[SSAValue, ...]:
+            self.certain = certain
+            self._block_of_queries(count)
+            return ()
+
+        builder.branch(possible, seen)
+
     def _block_of_queries(self, count: SSAValue) -> None:
         builder, zero = self.builder, self.builder.index(0)
+        self.count = count
         self.rows = {
             axis: self._rows(value, "q", axis, count, self.bm)
             for axis, value in (("d", self.spec.q), ("v", self.spec.g))
@@ -189,38 +217,74 @@ class GradientNest(LoopNest):
 
     def _scores(self, row: SSAValue, column: SSAValue) -> None:
         """A register tile of weights, and of cotangents of scores."""
-        builder, softmax = self.builder, self.softmax
+        builder, softmax, spec = self.builder, self.softmax, self.spec
         at = {"q": builder.add(self.at["q"], row), "k": builder.add(self.at["k"], column)}
-        sizes = {"q": self.mr, "k": self.nr}
+        writer = self.writer({"q": self.mr, "k": self.nr}, at)
         scores = self._products("d", row, column)
         scores = builder.append(arith.MulfOp(scores, softmax.spread(self.factor, scores)))
-        if self.spec.mask is not None and self.spec.mask.dtype is not bool_:
-            scores = additive(builder, scores, self.write(self.spec.mask, sizes, at), self.dtype)
-        logarithms = self.write(self.spec.logarithms, {"q": self.mr, "k": 1}, {"q": at["q"]})
-        blind = softmax.equals(logarithms, -math.inf)
-        scaled = builder.append(arith.MulfOp(logarithms, softmax.splat(LOG2_E)))
-        base = softmax.select(blind, softmax.splat(math.inf), scaled)
-        scores = builder.append(arith.SubfOp(scores, softmax.spread(base, scores)))
-        nothing = builder.splat(0.0, self.dtype, (self.mr, self.nr))
-        # Not the minimum, which takes several instructions to keep NaN as this does in one.
-        square = builder.append(arith.MulfOp(logarithms, logarithms))
-        is_large = softmax.exceeds(square, softmax.splat(LARGE_LOGARITHM**2))
-        most = softmax.spread(softmax.select(is_large, softmax.splat(0.0), softmax.splat(math.inf)), scores)
-        scores = softmax.select(softmax.exceeds(scores, most), most, scores)
-        weights = builder.append(math_dialect.Exp2Op(scores))
-        if self.spec.mask is not None and self.spec.mask.dtype is bool_:
-            weights = softmax.select(self.write(self.spec.mask, sizes, at), weights, nothing)
-        if self.spec.causal:
-            weights = self._before_diagonal(at, weights, nothing)
+        scores = scored(writer, spec.scoring, scores)
+        logarithms = self.write(spec.logarithms, {"q": self.mr, "k": 1}, {"q": at["q"]})
+        weights = self._seen(at, self._weights(scores, logarithms))
         place = [row, column]
         builder.store(weights, self.weights, place, [0, 1], [True, True])
         if not self.needs_scores:
             return
         products = self._products("v", row, column)
-        mean = self.write(self.spec.mean, {"q": self.mr, "k": 1}, {"q": at["q"]})
+        mean = self.write(spec.mean, {"q": self.mr, "k": 1}, {"q": at["q"]})
         less = builder.append(arith.SubfOp(products, softmax.spread(mean, products)))
         kept = builder.load(self.weights, place, [0, 1], (self.mr, self.nr), [True, True])
-        builder.store(builder.append(arith.MulfOp(kept, less)), self.d_scores, place, [0, 1], [True, True])
+        assert spec.pulled is not None
+        writer.define(spec.pulled.changed, builder.append(arith.MulfOp(kept, less)))
+        if spec.pulled.derived is not None and (spec.accumulator in self.stored or spec.keys is not None):
+            found = writer.write(spec.pulled.derived, (self.mr, self.nr))
+            builder.store(found, self.d_scores, place, [0, 1], [True, True])
+        for sums in spec.beside:
+            self._add_beside(sums, writer.write(sums.derived, (self.mr, self.nr)), row, column, at)
+
+    def _weights(self, scores: SSAValue, logarithms: SSAValue) -> SSAValue:
+        """The softmax's weights of scores in powers of two."""
+        builder, softmax = self.builder, self.softmax
+        blind = softmax.equals(logarithms, -math.inf)
+        scaled = builder.append(arith.MulfOp(logarithms, softmax.splat(LOG2_E)))
+        base = softmax.select(blind, softmax.splat(math.inf), scaled)
+        scores = builder.append(arith.SubfOp(scores, softmax.spread(base, scores)))
+        # Not the minimum, which takes several instructions to keep NaN as this does in one.
+        square = builder.append(arith.MulfOp(logarithms, logarithms))
+        is_large = softmax.exceeds(square, softmax.splat(LARGE_LOGARITHM**2))
+        most = softmax.spread(softmax.select(is_large, softmax.splat(0.0), softmax.splat(math.inf)), scores)
+        scores = softmax.select(softmax.exceeds(scores, most), most, scores)
+        return builder.append(math_dialect.Exp2Op(scores))
+
+    def _seen(self, at: dict[str, SSAValue], weights: SSAValue) -> SSAValue:
+        """The weights, 0 of keys that are not seen; the mask is not looked at where all of a block are."""
+        nothing = self.builder.splat(0.0, self.dtype, (self.mr, self.nr))
+        mask = self.spec.mask
+        if mask is not None:
+            assert self.certain is not None
+            sizes, own = {"q": self.mr, "k": self.nr}, weights
+
+            def hidden() -> list[SSAValue]:
+                return [self.softmax.select(self.write(mask, sizes, at), own, nothing)]
+
+            (weights,) = self.builder.branch(self.certain, lambda: [own], hidden)
+        return self._before_diagonal(at, weights, nothing) if self.spec.causal else weights
+
+    def _add_beside(
+        self, sums: SumsBeside, tile: SSAValue, row: SSAValue, column: SSAValue, at: dict[str, SSAValue]
+    ) -> None:
+        """Adds a register tile to the sums for an operand beside the scores."""
+        builder, shape = self.builder, (self.mr, self.nr)
+        nothing = builder.splat(0.0, self.dtype, shape)
+        for place, (axis, first, end) in enumerate((("q", row, self.count), ("k", column, self.width))):
+            if axis not in sums.along:
+                tile = self.softmax.select(builder.mask(first, end, shape, place), tile, nothing)
+                tile = builder.reduce(tile, "add", place)
+                shape = tuple([1 if other == place else extent for other, extent in enumerate(shape)])
+                nothing = builder.splat(0.0, self.dtype, shape)
+        where = self.place(
+            self.stored[sums.accumulator].argument, "qk", at, {axis: axis not in sums.along for axis in "qk"}
+        )
+        where.store(builder, added(builder, where.load(builder, shape), tile))
 
     def _before_diagonal(self, at: dict[str, SSAValue], weights: SSAValue, nothing: SSAValue) -> SSAValue:
         """The weights of keys that are seen; the mask is not formed where all of a tile are."""

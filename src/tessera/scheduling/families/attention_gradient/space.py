@@ -67,7 +67,7 @@ def gradient_problem(
     """What the rules of schedules for `spec` need to know, for the extents of its axes."""
     apart = apart_axes(spec)
     asked = {output.value for output in spec.outputs}
-    scores = spec.accumulator in asked or spec.keys is not None
+    scores = needs_scores(spec)
     return GradientProblem(
         shared=tuple([extents[axis] for axis in spec.batch if axis not in apart]),
         group=math.prod([extents[axis] for axis in apart]),
@@ -85,6 +85,12 @@ def gradient_problem(
         target=target,
         workers=workers,
     )
+
+
+def needs_scores(spec: AttentionGradientSpec) -> bool:
+    """Whether cotangents of scores are formed, or weights alone, of which those of values are made."""
+    of_queries = spec.accumulator in {output.value for output in spec.outputs}
+    return of_queries or spec.keys is not None or bool(spec.beside)
 
 
 def apart_axes(spec: AttentionGradientSpec) -> tuple[str, ...]:

@@ -2,12 +2,14 @@
 
 Queries, scores and sums of a block stay in registers (or where the compiler that reads this Tile IR puts them); keys
 and values arrive tile by tile. Blocks past the diagonal are not visited, and only blocks that touch it, or the last
-key, are masked. (Dao, "FlashAttention-2", 2023, section 3.)
+key, are masked; with a mask that tells of positions, as a window does, only blocks from the first that it shows to the
+last one are visited (`seen.py`). (Dao, "FlashAttention-2", 2023, section 3.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
@@ -15,6 +17,7 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.dtypes import bf16, bool_
 from tessera.scheduling.families.attention.gpu.grid import AttentionGrid, name_operands
+from tessera.scheduling.families.attention.gpu.seen import SeenRange, hides_blocks
 from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax, State, additive, scored
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
@@ -64,6 +67,10 @@ class _AttentionLowering(AttentionGrid):
             factor.name_hint = "factor"
             self.q = self.operand(spec.q, {"q": self.bm, "d": self.head}, {"d": builder.index(0)})
             self.range = KeyRange.of(builder, self.at["q"], self.bm, queries, self.keys, spec.causal)
+            if spec.mask is not None and not spec.causal and hides_blocks(spec.mask):
+                sides = {"q": queries, "k": self.keys}
+                seen = SeenRange(self, spec.mask, "k", sides, {"q": self.bm, "k": self.bn}).found()
+                self.range = replace(self.range, first=seen[0], whole=seen[1], end=seen[1])
             acc = builder.splat(0.0, self.dtype, (self.bm, self.value_head))
             if spec.logarithms is not None:
                 axis = spec.batch[0]
@@ -116,7 +123,7 @@ class _AttentionLowering(AttentionGrid):
             mask = self.write(self.spec.mask, {"q": self.bm, "k": self.bn}, {"k": key}, inside)
         if self._scales_scores:
             scores = builder.append(arith.MulfOp(scores, softmax.spread(self.factor, scores)))
-        scores = scored(self.writer({"q": self.bm, "k": self.bn}, {"k": key}, inside), self.spec, scores)
+        scores = scored(self.writer({"q": self.bm, "k": self.bn}, {"k": key}, inside), self.spec.scoring, scores)
         if mask is not None:
             scores = additive(builder, scores, mask, self.dtype) if self._adds_mask else softmax.hide(scores, mask)
         if at_edge and self.spec.causal:  # no query of the result sees past the last key

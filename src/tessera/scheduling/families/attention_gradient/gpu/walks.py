@@ -1,6 +1,8 @@
 """The two walks of the gradient of attention on GPUs: one sums for queries, the other one for keys and values.
 
-dQ, dK, dV   ->   dQ = the walk of keys, for blocks of queries;   dK, dV = the walk of queries, for blocks of keys
+    dQ, dK, dV   ->   dQ = the walk of keys, for blocks of queries;   dK, dV = the walk of queries, for blocks of keys
+
+Of operands beside the scores those that walk keys alone are summed with keys, others with queries.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from xdsl.ir import SSAValue
 
 from tessera.scheduling.families.attention.online_softmax import State
 from tessera.scheduling.families.decomposition import Array, DecomposableCall, Decomposition, KernelStep, Steps
+from tessera.scheduling.language.expression import Value
 from tessera.scheduling.lowering.builder import TileBuilder
-from tessera.scheduling.lowering.ranges import rounded_down, rounded_up
-from tessera.scheduling.lowering.spec import AttentionGradientSpec, Output
+from tessera.scheduling.lowering.ranges import Range, rounded_down, rounded_up
+from tessera.scheduling.lowering.spec import AttentionGradientSpec, Output, SumsBeside
 
 
 class Part(NamedTuple):
@@ -25,19 +28,47 @@ class Part(NamedTuple):
     axis: Literal["d", "v"]
     output: Output
 
+    @property
+    def held(self) -> Literal["q", "k"]:
+        """The side of which a program that sums it up holds a block."""
+        return "q" if self.of == "q" else "k"
+
+
+class PartBeside(NamedTuple):
+    """What is summed for an operand beside the scores, and where it goes."""
+
+    sums: SumsBeside
+    output: Output
+
+    @property
+    def held(self) -> Literal["q", "k"]:
+        """As of other parts."""
+        return "k" if self.sums.along == "k" else "q"
+
 
 def sums_of(spec: AttentionGradientSpec) -> list[Part]:
-    """What a kernel sums up."""
-    known: list[tuple[Literal["q", "k", "v"], Literal["d", "v"], object]] = [("q", "d", spec.accumulator)]
+    """What a kernel sums up of a head."""
+    known: list[tuple[Literal["q", "k", "v"], Literal["d", "v"], Value]] = [("q", "d", spec.accumulator)]
     known += [("k", "d", spec.keys.accumulator)] if spec.keys is not None else []
     known += [("v", "v", spec.values.accumulator)] if spec.values is not None else []
     stored = {output.value: output for output in spec.outputs}
-    return [Part(of, axis, stored[value]) for of, axis, value in known if value in stored]  # type: ignore[index]
+    return [Part(of, axis, stored[value]) for of, axis, value in known if value in stored]
 
 
-def walks_keys(spec: AttentionGradientSpec) -> bool:
-    """Whether a kernel sums for keys or values."""
-    return spec.keys is not None or spec.values is not None
+def sums_beside(spec: AttentionGradientSpec) -> list[PartBeside]:
+    """What it sums up for operands beside the scores."""
+    stored = {output.value: output for output in spec.outputs}
+    return [PartBeside(sums, stored[sums.accumulator]) for sums in spec.beside if sums.accumulator in stored]
+
+
+def all_sums(spec: AttentionGradientSpec) -> list[Part | PartBeside]:
+    """Both."""
+    return [*sums_of(spec), *sums_beside(spec)]
+
+
+def walks_of(spec: AttentionGradientSpec) -> set[str]:
+    """The sides of which programs hold a block: of a kernel, one."""
+    return {part.held for part in all_sums(spec)}
 
 
 @dataclass(frozen=True)
@@ -68,6 +99,13 @@ class QueryRange:
         left = builder.sub(queries, builder.maximum(floor, whole))
         tail = builder.mul(builder.minimum(one, builder.maximum(zero, left)), builder.index(step))
         return cls(begin, whole, floor, tail)
+
+    def within(self, builder: TileBuilder, span: Range, step: int) -> QueryRange:
+        """All blocks of a span that begins and ends between blocks, or ends with the queries."""
+        first, end = span
+        left = builder.maximum(builder.index(0), builder.sub(end, builder.maximum(self.floor, first)))
+        tail = builder.mul(builder.minimum(builder.index(1), left), builder.index(step))
+        return QueryRange(first, first, builder.minimum(self.floor, end), tail)
 
     def walk(
         self,
@@ -104,15 +142,16 @@ class QueryRange:
 
 def _walk_specs(spec: AttentionGradientSpec) -> tuple[tuple[AttentionGradientSpec, tuple[int, ...]], ...]:
     """The specifications of both walks, each with the numbers of the arguments that it takes."""
-    parts = sums_of(spec)
     found = []
-    for of, changes in (("q", {"keys": None, "values": None}), ("kv", {})):
-        outputs = [part.output for part in parts if part.of in of]
+    for held, keys, values in (("q", None, None), ("k", spec.keys, spec.values)):
+        parts = [part for part in all_sums(spec) if part.held == held]
+        beside = tuple(part.sums for part in parts if isinstance(part, PartBeside))
+        outputs = [part.output for part in parts]
         operands = range(min(output.argument for output in spec.outputs))
         taken = (*operands, *(output.argument for output in outputs))
         arguments = tuple(spec.arguments[index] for index in taken)
         own = tuple(replace(output, argument=len(operands) + place) for place, output in enumerate(outputs))
-        found.append((replace(spec, arguments=arguments, outputs=own, **changes), taken))
+        found.append((replace(spec, arguments=arguments, outputs=own, keys=keys, values=values, beside=beside), taken))
     return tuple(found)
 
 
@@ -130,8 +169,7 @@ def _steps(case: DecomposableCall) -> Steps:
 
 
 def _applies(case: DecomposableCall) -> bool:
-    spec: AttentionGradientSpec = case.spec
-    return case.target.kind == "gpu" and len({part.of == "q" for part in sums_of(spec)}) > 1
+    return case.target.kind == "gpu" and len(walks_of(case.spec)) > 1
 
 
 TWO_WALKS = Decomposition(
