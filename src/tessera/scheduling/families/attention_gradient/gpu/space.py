@@ -251,8 +251,8 @@ STARTS: tuple[tuple[tuple[int, int], int, int], ...] = (
     ((16, 16), 4, 1),
     ((16, 16), 8, 1),
 )
-"""((held, walked), warps, stages), the best first: of twenty tried on an H100 (bf16, causal, 4096 tokens) the first is
-within 2 % of the fastest for both walks together, with heads of 64 and of 128; the fourth took 1.0 to 1.3 times as long.
+"""((held, walked), warps, stages), the best first: of twenty on an H100 (bf16, causal, 4096 tokens) the first is within
+2 % of the fastest for both walks together, with heads of 64 and of 128; the fourth took up to 1.3 times as long.
 """
 _SIDES = (16, 32, 64, 128, 256)
 
