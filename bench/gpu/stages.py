@@ -27,7 +27,7 @@ LIMIT_S: Final = 600.0
 _ROOT: Final = Path(__file__).parent.parent.parent
 _TESTS: Final = (
     *("test_driver", "test_float8", "test_printed_kernels", "test_plans", "test_streams", "test_tile_times"),
-    *("test_attention_gradient", "test_cuda_tile", "test_all_reduce", "test_tuning"),
+    *("test_attention_gradient", "test_attention_window", "test_cuda_tile", "test_all_reduce", "test_tuning"),
 )
 """Files of `tests/gpu`: what is smallest and what others stand on comes first. Counters are a stage of their own."""
 _TIMED: Final = ("test_tile_times", "test_all_reduce", "test_tuning")

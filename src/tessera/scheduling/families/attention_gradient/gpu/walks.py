@@ -18,7 +18,7 @@ from tessera.scheduling.lowering.ranges import rounded_down, rounded_up
 from tessera.scheduling.lowering.spec import AttentionGradientSpec, Output
 
 
-class Part(NamedTuple):
+class GradientPart(NamedTuple):
     """What is summed: for queries, keys or values, along which axis of a head, and where it goes."""
 
     of: Literal["q", "k", "v"]
@@ -26,13 +26,13 @@ class Part(NamedTuple):
     output: Output
 
 
-def sums_of(spec: AttentionGradientSpec) -> list[Part]:
+def sums_of(spec: AttentionGradientSpec) -> list[GradientPart]:
     """What a kernel sums up."""
     known: list[tuple[Literal["q", "k", "v"], Literal["d", "v"], object]] = [("q", "d", spec.accumulator)]
     known += [("k", "d", spec.keys.accumulator)] if spec.keys is not None else []
     known += [("v", "v", spec.values.accumulator)] if spec.values is not None else []
     stored = {output.value: output for output in spec.outputs}
-    return [Part(of, axis, stored[value]) for of, axis, value in known if value in stored]  # type: ignore[index]
+    return [GradientPart(of, axis, stored[value]) for of, axis, value in known if value in stored]  # type: ignore[index]
 
 
 def walks_keys(spec: AttentionGradientSpec) -> bool:
