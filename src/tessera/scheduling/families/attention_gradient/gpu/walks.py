@@ -13,6 +13,7 @@ from xdsl.ir import SSAValue
 
 from tessera.scheduling.families.attention.online_softmax import State
 from tessera.scheduling.families.decomposition import Array, DecomposableCall, Decomposition, KernelStep, Steps
+from tessera.scheduling.language.expression import Value
 from tessera.scheduling.lowering.builder import TileBuilder
 from tessera.scheduling.lowering.ranges import rounded_down, rounded_up
 from tessera.scheduling.lowering.spec import AttentionGradientSpec, Output
@@ -28,11 +29,11 @@ class GradientPart(NamedTuple):
 
 def sums_of(spec: AttentionGradientSpec) -> list[GradientPart]:
     """What a kernel sums up."""
-    known: list[tuple[Literal["q", "k", "v"], Literal["d", "v"], object]] = [("q", "d", spec.accumulator)]
+    known: list[tuple[Literal["q", "k", "v"], Literal["d", "v"], Value]] = [("q", "d", spec.accumulator)]
     known += [("k", "d", spec.keys.accumulator)] if spec.keys is not None else []
     known += [("v", "v", spec.values.accumulator)] if spec.values is not None else []
     stored = {output.value: output for output in spec.outputs}
-    return [GradientPart(of, axis, stored[value]) for of, axis, value in known if value in stored]  # type: ignore[index]
+    return [GradientPart(of, axis, stored[value]) for of, axis, value in known if value in stored]
 
 
 def walks_keys(spec: AttentionGradientSpec) -> bool:
@@ -106,13 +107,13 @@ def _walk_specs(spec: AttentionGradientSpec) -> tuple[tuple[AttentionGradientSpe
     """The specifications of both walks, each with the numbers of the arguments that it takes."""
     parts = sums_of(spec)
     found = []
-    for of, changes in (("q", {"keys": None, "values": None}), ("kv", {})):
+    for of, keys, values in (("q", None, None), ("kv", spec.keys, spec.values)):
         outputs = [part.output for part in parts if part.of in of]
         operands = range(min(output.argument for output in spec.outputs))
         taken = (*operands, *(output.argument for output in outputs))
         arguments = tuple(spec.arguments[index] for index in taken)
         own = tuple(replace(output, argument=len(operands) + place) for place, output in enumerate(outputs))
-        found.append((replace(spec, arguments=arguments, outputs=own, **changes), taken))
+        found.append((replace(spec, arguments=arguments, outputs=own, keys=keys, values=values), taken))
     return tuple(found)
 
 
