@@ -238,9 +238,7 @@ def attention_cotangent(of: Literal["q", "k", "v", "x"]) -> AnchorRule:
 
 
 @lru_cache(maxsize=256)
-def _attention_cotangent(
-    ranks: tuple[int, ...], causal: bool, of: Literal["q", "k", "v", "x"], along: str
-) -> Anchor:
+def _attention_cotangent(ranks: tuple[int, ...], causal: bool, of: Literal["q", "k", "v", "x"], along: str) -> Anchor:
     scale, *mask = ranks[6:]
     if len(set(ranks[:6])) > 1 or ranks[0] < 3 or scale:
         raise AnchorError("the first six operands are [..., heads, length, size], and the scale has no dimensions")

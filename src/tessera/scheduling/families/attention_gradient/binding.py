@@ -37,6 +37,7 @@ from tessera.scheduling.lowering.spec import (
     SumsBeside,
 )
 
+
 def lay_out(
     region: Region, domain: Sequence[int], arrays: Arrays[V], limits: Limits, copied: Copy[V]
 ) -> tuple[Arrays[V], ShapedArrays]:
