@@ -172,18 +172,18 @@ class Sums:
 
 @dataclass(frozen=True)
 class PulledScore:
-    """What the cotangent of a score is made of: `derived` of that of what it became, which is `changed`, and of the
-    score; None where that decides nothing.
+    """What the cotangent of a score is made of: `derived`, of that of what it became, which is `changed`, and of the
+    score.
     """
 
     changed: Value
-    derived: Value | None
+    derived: Value
 
 
 @dataclass(frozen=True)
 class SumsBeside:
-    """Sums of the cotangent of an operand beside the scores, `derived` as that of a score is, over the axes q and k that
-    they do not walk: `along` has those that they do.
+    """Sums of the cotangent of an operand beside the scores, `derived` as that of a score is, over queries and keys but
+    for the axes `along` which they are.
     """
 
     accumulator: Value
@@ -248,7 +248,7 @@ class AttentionGradientSpec:
     values: Sums | None = None
     scoring: Scoring | None = None
     pulled: PulledScore | None = None
-    beside: tuple[SumsBeside, ...] = ()
+    beside: tuple[SumsBeside, ...] | None = None
 
 
 @dataclass(frozen=True)
