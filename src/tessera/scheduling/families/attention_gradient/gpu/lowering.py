@@ -166,10 +166,11 @@ class _GradientLowering(AttentionGrid):
             less = builder.append(arith.SubfOp(products, self.softmax.spread(mean, products)))
             changed = builder.append(arith.MulfOp(weights, less))
             changed.name_hint = "d_scores"
-            assert self.spec.pulled is not None
-            writer.define(self.spec.pulled.changed, changed)
-            if self.spec.pulled.derived is not None and any(part.axis == "d" for part in self.parts):
-                factors["d"] = self._derived(writer, self.spec.pulled.derived, changed)
+            factors["d"] = changed
+            if self.spec.pulled is not None:
+                writer.define(self.spec.pulled.changed, changed)
+                if any(part.axis == "d" for part in self.parts):
+                    factors["d"] = self._derived(writer, self.spec.pulled.derived, changed)
         rows, columns, element = *self.shape, self._narrow
         heads = [
             builder.mma(
