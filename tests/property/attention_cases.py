@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 import torch
 from hypothesis import strategies as st
 
-from tessera.dtypes import DType, accumulator, bool_
+from tessera.dtypes import DType, accumulator, bool_, dtype_of
 from tessera.lazy.leaves.conversion import as_node
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
+from tessera.ops.attention.scoring import masking
 from tessera.ops.attention.trained import LOGARITHMS
 from tests.property.library_cases import Case, ordinary
 
@@ -29,20 +30,27 @@ def trained_attention(draw: Draw, record: Operator, dtype: DType) -> Case:
     of_queries = (*batch, heads, queries)
     q = ordinary(draw, dtype, (*of_queries, head))
     k, v = (ordinary(draw, dtype, (*batch, shared, keys, each)) for each in (head, value_head))
-    attributes = {"causal": draw(st.booleans())}
     scale = torch.tensor(draw(st.sampled_from((0.0, 0.1, 0.5))), dtype=sums.torch)
-    masks = []
-    if draw(st.booleans()):
-        shape = draw(st.sampled_from(((*of_queries, keys), (keys,), (queries, 1))))
-        masks.append(ordinary(draw, draw(st.sampled_from((bool_, dtype))), shape))
+    masked = draw(st.booleans()) or record.name.endswith("_dx")
+    shape = draw(st.sampled_from(((*of_queries, keys), (keys,), (queries, 1))))
+    kind = dtype if record.name.endswith("_dx") else draw(st.sampled_from((bool_, dtype)))
+    masks = [ordinary(draw, kind, shape)] if masked else []
+    attributes: dict[str, Any] = {}
+    if "causal" in record.attributes:
+        attributes["causal"] = draw(st.booleans())
+    if "scores" in record.attributes:
+        attributes["scores"] = masking([dtype_of(mask.dtype) for mask in masks], sums)
+    if "place" in record.attributes:
+        attributes.update(place=1, along=draw(st.sampled_from(("q", "k", "qk"))))
     operands = [q, k, v, scale, *masks]
-    if record.name != LOGARITHMS:
+    if record.family == "attention_gradient":
         # Any cotangent and any mean, but the logarithms of these scores: weights are at most 1.
         wide = [x if x.dtype == torch.bool else x.double() for x in operands]
-        logarithms = OPERATORS[LOGARITHMS].reference(*wide, **attributes).to(sums.torch)
+        logarithms = OPERATORS[LOGARITHMS].reference(*wide, causal=attributes["causal"]).to(sums.torch)
         g = ordinary(draw, dtype, (*of_queries, value_head))
         mean = ordinary(draw, sums, (*of_queries, 1))
         operands = [q, k, v, g, logarithms, mean, scale, *masks]
     sizes = [float(x.double().abs().max()) if x.numel() else 0.0 for x in operands[:4]]
     tensor = call(record.name, *map(as_node, operands), **attributes)
-    return Case(tensor, (4 + head) * (1 + math.prod(max(1.0, size) for size in sizes)) * (1 + value_head))
+    terms = 4 + head + (queries + keys if "place" in attributes else 0)
+    return Case(tensor, terms * (1 + math.prod(max(1.0, size) for size in sizes)) * (1 + value_head))

@@ -16,7 +16,7 @@ from tessera.errors import DTypeError
 from tessera.lazy.leaves.conversion import as_node
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
-from tessera.ops.attention.trained import LOGARITHMS
+from tessera.ops.attention.trained import LOGARITHMS, SCORED_LOGARITHMS
 from tests.property.attention_cases import trained_attention
 from tests.property.library_cases import INDEXED, LIBRARY_CASES, PROBES, Case, by_application, is_applied_to
 from tests.property.operands import EXTENTS, LAYOUTS, Shape, Values, filled, laid_out, shapes
@@ -207,7 +207,7 @@ def _contraction(draw: Draw, record: Operator, dtype: DType) -> Case:
 
 def _attention(draw: Draw, record: Operator, dtype: DType) -> Case:
     """Grouped heads, unequal lengths, masks that broadcast, every layout; what is not finite is seen by all."""
-    if record.name == LOGARITHMS:
+    if record.name in (LOGARITHMS, SCORED_LOGARITHMS):
         return trained_attention(draw, record, dtype)
     length = st.sampled_from((1, 2, 5, 16, 31, 33, 65, 129))
     queries, keys = draw(length), draw(st.sampled_from((0, 1, 3, 17, 64, 65, 150, 300)))

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from tessera import grad, op
+from tessera import grad, memory_stats, op, settings
 from tessera.errors import ArgumentError, ShapeMismatchError
+from tessera.lazy.evaluation import evaluate
 from tessera.ops import oracle
 
 SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.1, 0.05, 0.01])
@@ -160,6 +161,73 @@ def test_gradients() -> None:
         found = grad.grad(ours, (0, 1, 2, 3))(q, k, v, bias)
         for one, other in zip(found, wanted, strict=True):
             torch.testing.assert_close(one.torch(), other, atol=1e-9, rtol=1e-9)
+
+
+def held_by_functions() -> dict[str, tuple[Function, torch.Tensor]]:
+    """Functions of scores with a tensor of theirs, [library, score, batch, head, query, key, tensor]."""
+    at = torch.Generator().manual_seed(5)
+    return {
+        "a cap and slopes": (
+            lambda t, s, b, h, i, j, x: t.where(j <= i, x[0] * t.tanh((s + x[h] * (j - i) / 32) / x[0]), -math.inf),
+            torch.rand(6, generator=at) + 1,
+        ),
+        "a bend by erf, of keys": (
+            lambda t, s, b, h, i, j, x: (t.special.erf if t is torch else t.erf)(s * 0.5) + x[h, j],
+            torch.randn(6, 150, generator=at),
+        ),
+        "relative positions": (
+            lambda t, s, b, h, i, j, x: s + x[h, j - i + 37],
+            torch.randn(6, 187, generator=at),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", held_by_functions())
+def test_gradients_by_blocks_of_what_functions_hold(name: str) -> None:
+    """Of cotangents of numbers, of keys, and of matrices, where heads share keys and blocks have edges."""
+    mod, held = held_by_functions()[name]
+    (q, k, v), g = drawn(37, 150), torch.randn(2, 6, 37, 5, generator=torch.Generator().manual_seed(1))
+    leaves = [x.double().requires_grad_() for x in (q, k, v, held)]
+    theirs = expected(*leaves[:3], (lambda s, *at: mod(torch, s, *at, leaves[3]), None))
+    wanted = torch.autograd.grad(theirs, leaves, g.double())
+
+    def ours(q: Any, k: Any, v: Any, held: Any) -> Any:
+        return op.sum(op.flash_attention(q, k, v, score_mod=lambda s, *at: mod(op, s, *at, held)) * g)
+
+    for found, other in zip(grad.grad(ours, (0, 1, 2, 3))(q, k, v, held), wanted, strict=True):
+        torch.testing.assert_close(found.torch().double(), other, atol=2e-5, rtol=2e-5)
+
+
+def test_one_kernel_forms_all_cotangents() -> None:
+    q, k, v = (op.tensor(x) for x in drawn(64, 64))
+    slopes, g = op.tensor(SLOPES), op.tensor(torch.ones(2, 6, 64, 5))
+    result = op.flash_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + slopes[h] * (j - i))
+    found = grad.vjp(result, [q, k, v, slopes], g)
+    report = op.concat([x.reshape(-1) for x in (result, *found)]).inspect("fusion")
+    made = [line.split(": ")[1] for line in report.splitlines() if " -> " not in line]
+    assert "scored_attention . scored_attention_logarithms" in made
+    assert "attention_dq . attention_dk . attention_dv . attention_dx" in made
+
+
+def test_the_gradient_skips_blocks_that_nobody_sees_and_makes_no_matrix_of_scores() -> None:
+    """Values and keys that are not finite would show: 0 times NaN is NaN."""
+    length = 1024
+    q, k, v, g = (torch.randn(1, 1, length, 8, generator=torch.Generator().manual_seed(n)) for n in range(4))
+    k[:, :, :400] = v[:, :, :400] = math.nan
+
+    def ours(q: torch.Tensor) -> list[torch.Tensor]:
+        operands = [op.tensor(x) for x in (q, k, v)]
+        result = op.flash_attention(*operands, mask_mod=lambda b, h, i, j: (j <= i) & (i - j < 40))
+        found = grad.vjp(result, operands, op.tensor(g))
+        evaluate([result, *found])
+        return [x.torch() for x in found]
+
+    d_q, d_k, d_v = ours(q)
+    assert d_q[:, :, 640:].isfinite().all()
+    assert d_k[:, :, 640:].isfinite().all()
+    assert d_v[:, :, 640:].isfinite().all()
+    with settings.override(memory_limit_bytes=memory_stats()["reserved_bytes"] + length * length):
+        ours(q + 1)
 
 
 def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, changed: Function) -> Any:

@@ -52,10 +52,20 @@ VALID: dict[str, Example] = {
         f"attention_d{of}": (
             "8x3x4xbf16, 2x5x4xbf16, 2x5x6xbf16, 8x3x6xbf16, 8x3x1xf32, 8x3x1xf32, f32",
             result,
-            {"causal": True},
+            {"causal": True, "scores": ()},
         )
         for of, result in (("q", "8x3x4xf32"), ("k", "2x5x4xf32"), ("v", "2x5x6xf32"))
     },
+    "attention_dx": (
+        "8x3x4xbf16, 2x5x4xbf16, 2x5x6xbf16, 8x3x6xbf16, 8x3x1xf32, 8x3x1xf32, f32, 8x1x1xf32",
+        "8x3x1xf32",
+        {"causal": False, "scores": (("add", (0, 1), (), "fp32"),), "place": 1, "along": "q"},
+    ),
+    "scored_attention_logarithms": (
+        "8x3x4xf32, 2x5x4xf32, 2x5x2xf32, f32, 3x5xi1",
+        "8x3x1xf32",
+        {"scores": (("constant", (), (("value", "-inf"),), "fp32"), ("where", (1, 0, -1), (), "fp32"))},
+    ),
     "scored_attention": (
         "2x8x?x64xbf16, 2x?x?x64xbf16, 2x?x?x32xbf16, f32, f32, 1x?xi64",
         "2x8x?x32xbf16",

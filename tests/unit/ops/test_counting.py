@@ -9,7 +9,7 @@ import pytest
 
 from tessera.dtypes import DType, bf16, bool_, fp32, int32
 from tessera.ops import OPERATORS
-from tessera.ops.attention.trained import COTANGENTS, LOGARITHMS
+from tessera.ops.attention.trained import COTANGENTS, LOGARITHMS, SCORED_LOGARITHMS
 from tessera.ops.counting import bytes_of, flops_of
 from tessera.ops.record import Shaped
 
@@ -77,7 +77,7 @@ def test_of_nothing_nothing_is_computed() -> None:
 def test_only_what_no_map_tells_has_a_rule() -> None:
     """Attention counts its products alone, over the keys that are seen, as the literature does."""
     ruled = {name for name, record in OPERATORS.items() if record.flops is not None and not record.kind.is_call}
-    assert ruled == {"flash_attention", "scored_attention", LOGARITHMS, *COTANGENTS.values()}
+    assert ruled == {"flash_attention", "scored_attention", LOGARITHMS, SCORED_LOGARITHMS, *COTANGENTS.values()}
 
 
 def test_bytes_are_those_of_operands_and_result() -> None:

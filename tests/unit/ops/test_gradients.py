@@ -13,7 +13,7 @@ from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops import OPERATORS, oracle
 from tessera.ops.algebra import call
-from tessera.ops.attention.trained import COTANGENTS, LOGARITHMS
+from tessera.ops.attention.trained import COTANGENTS, LOGARITHMS, SCORED_LOGARITHMS
 from tessera.ops.flow.records import NAMES as FLOWS
 
 Function = Callable[..., Tensor]
@@ -24,6 +24,8 @@ def normal(*shape: int) -> torch.Tensor:
 
 
 SCALE = torch.tensor(0.7, dtype=torch.float64)
+BENT = (("mul", (0, 1), (), "fp64"), ("tanh", (-1,), (), "fp64"), ("add", (-2, 1), (), "fp64"))
+"""Steps of scores: tanh(score x) + x."""
 
 
 def positive(*shape: int) -> torch.Tensor:
@@ -140,15 +142,32 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
                 ),
             ),
             (
-                lambda *operands, name=name: call(name, *operands),
+                lambda *operands, name=name: call(name, *operands, scores=BENT),
                 (
                     *(normal(1, 3, 2), positive(1, 4, 2), normal(1, 4, 3), positive(1, 3, 3)),
                     *(normal(1, 3, 1), normal(1, 3, 1), SCALE, normal(3, 4)),
                 ),
             ),
         ]
-        for name in COTANGENTS.values()
+        for of, name in COTANGENTS.items()
+        if of != "x"
     },
+    COTANGENTS["x"]: [
+        (
+            lambda *operands, along=along: call(COTANGENTS["x"], *operands, scores=BENT, place=1, along=along),
+            (
+                *(normal(2, 3, 2), positive(1, 4, 2), normal(1, 4, 3), positive(2, 3, 3)),
+                *(normal(2, 3, 1), normal(2, 3, 1), SCALE, normal(3, 4)),
+            ),
+        )
+        for along in ("q", "qk")
+    ],
+    SCORED_LOGARITHMS: [
+        (
+            lambda *operands: call(SCORED_LOGARITHMS, *operands, scores=BENT),
+            (normal(1, 3, 2), normal(2, 1, 4, 2), positive(2, 1, 4, 3), SCALE, normal(3, 4)),
+        ),
+    ],
     "conv2d": [
         # Few pixels of many channels are products; many of few, convolutions.
         (

@@ -17,7 +17,7 @@ from tessera.errors import ArgumentError
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import leaf_node
 from tessera.ops.attention import scoring
-from tessera.ops.attention.scoring import SCORE, Scoring
+from tessera.ops.attention.scoring import CONSTANT, SCORE, Scoring, Step, as_text
 from tessera.ops.attention.traced import placeholder, scoring_of
 
 N: TypeAlias = Any
@@ -49,17 +49,25 @@ def wide(extras: Sequence[DType], dtype: DType) -> list[DType]:
 
 
 def _steps_of(derivative: N, leaves: Sequence[Leaf]) -> Scoring:
-    """The steps over leaves that make a derivative. Raises ArgumentError where there are none."""
+    """The steps over leaves that make a derivative, numbers of the rules among them. Raises ArgumentError where there
+    are none.
+    """
     steps, operands = scoring_of(derivative, leaves[0])
-    places = {1 + place: _place_of(operand, leaves) for place, operand in enumerate(operands)}
-    return tuple(
-        (name, tuple([places.get(place, place) for place in read]), attributes, dtype)
-        for name, read, attributes, dtype in steps
+    places, numbers = {SCORE: SCORE}, list[Step]()
+    for place, operand in enumerate(operands, 1):
+        structure, (leaf, *_) = operand.state
+        if structure.kind == "scalar":
+            numbers.append((CONSTANT, (), (("value", as_text(leaf.owner)),), structure.dtype.name))
+            places[place] = -len(numbers)
+        elif structure.kind == "buffer" and leaf in leaves:
+            places[place] = list(leaves).index(leaf)
+        else:
+            raise ArgumentError("a gradient that is not elementwise")
+    before = len(numbers)
+    return (
+        *numbers,
+        *(
+            (name, tuple([places[place] if place >= 0 else place - before for place in read]), attributes, dtype)
+            for name, read, attributes, dtype in steps
+        ),
     )
-
-
-def _place_of(operand: N, leaves: Sequence[Leaf]) -> int:
-    structure, own = operand.state
-    if structure.kind != "buffer" or own[0] not in leaves:
-        raise ArgumentError("a gradient that is not elementwise")
-    return SCORE + list(leaves).index(own[0])

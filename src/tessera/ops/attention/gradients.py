@@ -29,7 +29,7 @@ def attention_gradient(g: N, operands: tuple[N, ...], out: N, *, causal: bool) -
     def logarithms(q: N, k: N, v: N) -> N:
         return call("attention_logarithms", q, k, v, scale, *masks, causal=causal)
 
-    return _cotangents(g, operands, out, steps, causal, logarithms)
+    return _gradient(g, operands, out, steps, causal, logarithms)
 
 
 def scored_gradient(g: N, operands: tuple[N, ...], out: N, *, scores: Scoring) -> tuple[N | None, ...]:
@@ -41,10 +41,10 @@ def scored_gradient(g: N, operands: tuple[N, ...], out: N, *, scores: Scoring) -
     def logarithms(q: N, k: N, v: N) -> N:
         return call("scored_attention_logarithms", q, k, v, scale, *extras, scores=scores)
 
-    return _cotangents(g, operands, out, scores, False, logarithms)
+    return _gradient(g, operands, out, scores, False, logarithms)
 
 
-def _cotangents(
+def _gradient(
     g: N, operands: tuple[N, ...], out: N, scores: Scoring, causal: bool, logarithms: Callable[[N, N, N], N]
 ) -> tuple[N | None, ...]:
     """The cotangents of all operands; `logarithms` are those of queries' sums, of operands that broadcast."""
@@ -64,17 +64,38 @@ def _cotangents(
         seen = (q, k, v) if len(v.shape) == len(out.shape) else (whole_q, whole_k, whole_v)
         saved = full(logarithms(*seen), batch)
         mean = row_sums(widened(whole_g, dtype) * widened(whole_out, dtype))
-        made_of = whole_q, whole_k, whole_v, whole_g, saved, mean, scale, *extras
-        named = {"causal": causal, "scores": scores}
-        d_v = call("attention_dv", *made_of, **named)
-        d_q = d_k = d_scale = None
-        if known[0] is not None:  # the score decides something
-            sums, of_keys = (call(f"attention_d{of}", *made_of, **named) for of in "qk")
-            d_scale = None if scale.structure.weak else sum_to(sums * widened(whole_q, dtype), ())
-            d_q, d_k = sums * scale, of_keys * scale
-        rest = [d_scale, *_beside(made_of, extras, known, named)]
+        made_of = (whole_q, whole_k, whole_v), whole_g, saved, mean, scale, extras, scores
+        d_q, d_k, d_v, rest = cotangents(*made_of, causal=causal)
     found = [None if d is None else as_stored(sum_to(d, x.shape), x) for d, x in ((d_q, q), (d_k, k), (d_v, v))]
     return *found, *rest
+
+
+def cotangents(
+    operands: tuple[N, N, N],
+    g: N,
+    logarithms: N,
+    mean: N,
+    scale: N,
+    extras: Sequence[N],
+    scores: Scoring,
+    *,
+    causal: bool,
+) -> tuple[N | None, N | None, N, list[N | None]]:
+    """The cotangents of queries, keys and values, in the dtype of sums, and of the scale and what is beside the scores,
+    of what kernels sum up (`trained.py`).
+    """
+    q = operands[0]
+    known = derivatives(scores, accumulator(q.dtype), tuple([extra.dtype for extra in extras]))
+    assert known is not None, "kernels take steps whose gradients are elementwise"
+    made_of = *operands, g, logarithms, mean, scale, *extras
+    named = {"causal": causal, "scores": scores}
+    d_v = call("attention_dv", *made_of, **named)
+    beside = _beside(made_of, extras, known, named)
+    if known[0] is None:  # the score decides nothing
+        return None, None, d_v, [None, *beside]
+    of_queries, of_keys = (call(f"attention_d{of}", *made_of, **named) for of in "qk")
+    d_scale = None if scale.structure.weak else sum_to(of_queries * widened(q, of_queries.dtype), ())
+    return of_queries * scale, of_keys * scale, d_v, [d_scale, *beside]
 
 
 def _goes_by_blocks(q: N, k: N, v: N) -> bool:

@@ -18,9 +18,9 @@ Their own gradients are formed out of other operators, with matrices of scores.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import torch
 
@@ -42,6 +42,8 @@ Of: TypeAlias = Literal["q", "k", "v", "x"]
 
 LOGARITHMS = "attention_logarithms"
 SCORED_LOGARITHMS = "scored_attention_logarithms"
+_OF: tuple[Of, ...] = ("q", "k", "v", "x")
+COTANGENTS: Final[Mapping[Of, str]] = {of: f"attention_d{of}" for of in _OF}
 LARGE_LOGARITHM = 2.0**16
 """Where a logarithm is larger, no weight is above 1: scores are beyond it by rounding alone, but by that much that
 weights of fp32 would be some multiples of 1, up to infinity.
@@ -124,6 +126,7 @@ def _one(*operands: torch.Tensor, **attributes: Any) -> float:
 
 
 def _cotangent(
+    of: Of,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -132,7 +135,6 @@ def _cotangent(
     mean: torch.Tensor,
     scale: torch.Tensor,
     *extras: torch.Tensor,
-    of: Of,
     causal: bool,
     scores: Scoring,
     place: int = SCORE,
@@ -171,15 +173,17 @@ def _derivative(scores: Scoring, dtype: DType, extras: tuple[DType, ...], place:
 
 
 def _logarithms_gradient(g: N, operands: tuple[N, ...], out: N, *, causal: bool) -> tuple[N | None, ...]:
-    """The softmax's weights, times the cotangent of their query."""
     q, _, _, _, *masks = operands
     steps = scoring.masking([mask.dtype for mask in masks], accumulator(q.dtype))
-    return _scored_logarithms_gradient(g, operands, out, scores=steps, causal=causal)
+    return _by_logarithms(g, operands, out, steps, causal)
 
 
-def _scored_logarithms_gradient(
-    g: N, operands: tuple[N, ...], out: N, *, scores: Scoring, causal: bool = False
-) -> tuple[N | None, ...]:
+def _scored_logarithms_gradient(g: N, operands: tuple[N, ...], out: N, *, scores: Scoring) -> tuple[N | None, ...]:
+    return _by_logarithms(g, operands, out, scores, False)
+
+
+def _by_logarithms(g: N, operands: tuple[N, ...], out: N, scores: Scoring, causal: bool) -> tuple[N | None, ...]:
+    """The softmax's weights, times the cotangent of their query."""
     q, k, _, scale, *extras = operands
     matrix = ScoreMatrix.of(full(q, out.shape[:-3]), full(k, out.shape[:-3]), scale, extras, causal, scores)
     d_q, d_k, rest = matrix.pulled_back(matrix.weights(out) * matrix.grouped(g))
@@ -188,11 +192,11 @@ def _scored_logarithms_gradient(
 
 
 def _second_gradient(
+    of: Of,
     u: N,
     operands: tuple[N, ...],
     out: N,
     *,
-    of: Of,
     causal: bool,
     scores: Scoring,
     place: int = SCORE,
@@ -249,6 +253,7 @@ def _body_of_scored(e: Emitter[V], q: V, k: V, v: V, scale: V, *extras: V, score
 
 
 def _body(
+    of: Of,
     e: Emitter[V],
     q: V,
     k: V,
@@ -258,7 +263,6 @@ def _body(
     mean: V,
     scale: V,
     *extras: V,
-    of: Of,
     causal: bool,
     scores: Scoring,
     place: int = SCORE,
@@ -313,20 +317,32 @@ register(
 )
 
 
+def _about(of: Of, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of all cotangents, of one of them, with the attributes that its record has."""
+
+    def of_operand(*given: Any, causal: bool, scores: Scoring) -> Any:
+        return function(of, *given, causal=causal, scores=scores)
+
+    def beside(*given: Any, causal: bool, scores: Scoring, place: int, along: str) -> Any:
+        return function(of, *given, causal=causal, scores=scores, place=place, along=along)
+
+    return beside if of == "x" else of_operand
+
+
 def _register_cotangent(of: Of, count: int, **more: object) -> None:
     """The record of a cotangent, which takes `count` products."""
     register(
         Operator(
-            name=f"attention_d{of}",
+            name=COTANGENTS[of],
             family="attention_gradient",
             arity=(7, 7 + scored.MOST),
             anchor=anchor_rules.attention_cotangent(of),
             operand_dtypes=_dtypes,
             element=_sums,
             flops=_flops(count),
-            reference=partial(_cotangent, of=of),
-            gradient=partial(_second_gradient, of=of),
-            body=partial(_body, of=of),
+            reference=_about(of, _cotangent),
+            gradient=_about(of, _second_gradient),
+            body=_about(of, _body),
             title="FlashAttnGrad",
             attributes={"causal": False, "scores": (), **more},
             application=products.of_attention_gradients if of != "x" else products.of_cotangents_beside,

@@ -1,5 +1,5 @@
-"""Attention formed as a whole: the algebra of matrices of scores, of which gradients are made where no kernel forms them
-block by block: on GPUs, and gradients of gradients.
+"""Attention formed as a whole: the algebra of matrices of scores, of which gradients are made where no kernel forms
+them block by block: on GPUs, and gradients of gradients.
 
 Heads that share keys and values are a dimension of their own there, which K and V have once.
 """

@@ -370,8 +370,8 @@ def _are_of_one(operation: GraphOperation, others: Sequence[GraphOperation]) -> 
 def _attributes_of(operation: GraphOperation) -> tuple[dict[str, object], dict[str, object]]:
     """The attributes that operations of a kernel share, and those that say which result an operation is."""
     apart = family_of(operation.operator).group.apart
-    named = {name: operation.attribute(name) for name in OPERATORS[operation.operator].attributes}
-    own = {name: named.pop(name) for name in apart & named.keys()}
+    named: dict[str, object] = {name: operation.attribute(name) for name in OPERATORS[operation.operator].attributes}
+    own: dict[str, object] = {name: named.pop(name) for name in apart & named.keys()}
     return named, own
 
 

@@ -165,8 +165,8 @@ class PulledScore:
 
 @dataclass(frozen=True)
 class SumsBeside:
-    """Sums of the cotangent of an operand beside the scores, `derived` as that of a score is, over the axes q and k that
-    they do not walk: `along` has those that they do.
+    """Sums of the cotangent of an operand beside the scores, `derived` as that of a score is, over queries and keys but
+    for the axes `along` which they are.
     """
 
     accumulator: Value

@@ -12,8 +12,9 @@ from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
 from tessera.ops.algebra import call
 from tessera.ops.attention.calls import scaled
 from tessera.ops.attention.gradients import cotangents
+from tessera.ops.attention.scoring import masking
 from tessera.ops.attention.trained import LOGARITHMS
-from tessera.ops.attention.whole import row_sums, widened
+from tessera.ops.attention.whole import as_stored, row_sums, widened
 
 aten = torch.ops.aten
 
@@ -90,13 +91,9 @@ def flash_attention_backward(
     keys, values = rest
     wide = accumulator(q.dtype)
     mean = row_sums(widened(g, wide) * widened(out, wide))
-    d_q, d_k, d_v, _ = cotangents(
-        g,
-        (queries, keys, values),
-        op.reshape(logsumexp, (*logsumexp.shape, 1)),
-        mean,
-        factor,
-        _mask_of(mask),
-        causal=causal,
-    )
+    masks = _mask_of(mask)
+    steps = masking([each.dtype for each in masks], wide)
+    logarithms = op.reshape(logsumexp, (*logsumexp.shape, 1))
+    found = cotangents((queries, keys, values), g, logarithms, mean, factor, masks, steps, causal=causal)
+    d_q, d_k, d_v = (as_stored(d, q) for d in found[:3])
     return op.neg(d_q) if scale is not None and scale < 0 else d_q, d_k, d_v

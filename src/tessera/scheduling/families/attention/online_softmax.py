@@ -85,6 +85,10 @@ class OnlineSoftmax:
         """The maximum with a block's."""
         return self.builder.append(arith.MaximumfOp(m, largest))
 
+    def larger(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """The larger of two maxima of a block; what NaN makes of it is left open, as a weight is NaN itself then."""
+        return self.select(self.exceeds(a, b), a, b)
+
     def base(self, m: SSAValue) -> SSAValue:
         """What is subtracted from scores: m, or 0 where no key was seen, as -inf less -inf is no number."""
         return self.select(self.equals(m, -math.inf), self.splat(0.0), m)

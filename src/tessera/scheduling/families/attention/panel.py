@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from xdsl.dialects import arith
+from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import bf16, bool_
@@ -15,9 +16,11 @@ from tessera.scheduling.lowering.microkernel.panels import PanelReader
 from tessera.scheduling.lowering.microkernel.protocol import MicroKernel, Sums
 from tessera.scheduling.lowering.microkernel.summation import summed
 from tessera.scheduling.lowering.microkernel.vector import VectorKernel
-from tessera.scheduling.lowering.ranges import rounded_down
+from tessera.scheduling.lowering.ranges import rounded_down, rounded_up
 
 UNROLL = 4
+SCORED_ROWS = 2
+"""Keys whose scores are changed together."""
 LOOKED_AT = 64
 """Keys of a mask that are looked at together: are all of them hidden from a panel of queries?"""
 
@@ -120,12 +123,19 @@ class QueryPanel:
     def _scores(self, width: SSAValue, whole: SSAValue) -> SSAValue:
         """Computes the scores of the block; gives the largest of each query."""
         builder, nest, softmax = self.builder, self.nest, self.softmax
-        found = softmax.initial()[0]
-        for lower, upper, at_edge in ((builder.index(0), whole, False), (whole, width, True)):
-            with builder.loop(lower, upper, nest.mr, [found]) as loop:
-                scores = self._masked(self._products(loop.index), loop.index, width, at_edge)
+        zero, found = builder.index(0), softmax.initial()[0]
+        rows, end = nest.mr, width
+        if is_apart := nest.spec.scoring is not None:
+            # In registers a tile of products leaves no room for what is between them and their scores.
+            with builder.loop(zero, width, rows) as loop:
+                nest.put_rows(self._products(loop.index), nest.scores, [loop.index])
+            rows, end = SCORED_ROWS, rounded_up(builder, width, rows)
+        for lower, upper, at_edge in ((zero, whole, False), (whole, end, True)):
+            with builder.loop(lower, upper, rows, [found]) as loop:
+                products = nest.get_rows(nest.scores, [loop.index], rows) if is_apart else self._products(loop.index)
+                scores = self._masked(products, loop.index, width, at_edge)
                 nest.put_rows(scores, nest.scores, [loop.index])
-                loop.yielded = (softmax.raised(loop.carried[0], softmax.largest(scores)),)
+                loop.yielded = (softmax.larger(softmax.largest(scores), loop.carried[0]),)
             (found,) = loop.results
         return found
 
@@ -145,15 +155,17 @@ class QueryPanel:
         return scores
 
     def _masked(self, scores: SSAValue, row: SSAValue, width: SSAValue, at_edge: bool) -> SSAValue:
-        """Scores of `shape`, multiplied by their factor where weights do not; hidden ones are -inf."""
+        """Scores of the keys from `row` on, multiplied by their factor where weights do not; hidden ones are -inf."""
         builder, nest, softmax = self.builder, self.nest, self.softmax
+        assert isinstance(scores.type, VectorType)
+        shape = scores.type.get_shape()
         spec, key = nest.spec, builder.add(self.key, row)
         if nest.scales_scores:
             scores = builder.append(arith.MulfOp(scores, softmax.spread(nest.factor, scores)))
-        writer = nest.writer(dict(zip("kq", self.shape, strict=True)), {"k": key, "q": self.query})
+        writer = nest.writer(dict(zip("kq", shape, strict=True)), {"k": key, "q": self.query})
         scores = scored(writer, spec.scoring, scores)
         if spec.mask is not None and (at_edge or not nest.skips):
-            mask = nest.write(spec.mask, dict(zip("kq", self.shape, strict=True)), {"k": key, "q": self.query})
+            mask = nest.write(spec.mask, dict(zip("kq", shape, strict=True)), {"k": key, "q": self.query})
             if spec.mask.dtype is bool_:
                 scores = softmax.hide(scores, mask)
             else:
@@ -161,8 +173,8 @@ class QueryPanel:
         if not at_edge:
             return scores
         if spec.causal:
-            scores = softmax.hide(scores, softmax.below_diagonal(self.query, key, self.shift, self.shape))
-        return softmax.hide(scores, builder.mask(row, width, self.shape, 0))
+            scores = softmax.hide(scores, softmax.below_diagonal(self.query, key, self.shift, shape))
+        return softmax.hide(scores, builder.mask(row, width, shape, 0))
 
     def _weights(self, width: SSAValue, base: SSAValue) -> SSAValue:
         """Turns scores into weights; gives the sum of each query's."""
