@@ -83,6 +83,32 @@ class Block(nn.Module):
         return made
 
 
+def torch_step(model: nn.Module, loss_of: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    """A step of plain descent as torch takes it; gives the loss before it."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        value = loss_of()
+        torch.autograd.backward(value)
+        optimizer.step()
+        return value.detach()
+
+    return step
+
+
+def losses_apart(ours: Callable[[], Tensor], peer: Callable[[], torch.Tensor], shares: int) -> float:
+    """How far losses of three steps are apart, of 1: later ones hang on the weights of earlier ones. What the peer
+    gives is summed over ranks, for so many equal shares.
+    """
+    far = 0.0
+    for _ in range(3):
+        own, value = ours(), peer()
+        torch_dist.all_reduce(value)
+        far = max(far, apart(torch.tensor(own.item()), value / shares))
+    return far
+
+
 def sequence_parallel() -> Program:
     """A step of plain descent on feed-forward blocks: weights split by columns, then rows; what lies between blocks is
     split by rows of the sequence.
@@ -95,7 +121,6 @@ def sequence_parallel() -> Program:
     pairs = list(zip(ups, downs, strict=True))
     weights = [laid(each, spec, mesh) for pair in pairs for each, spec in zip(pair, specs, strict=True)]
     x = laid(batch, rows, mesh)
-    losses: list[Tensor] = []
 
     def loss(*operands: Tensor) -> Tensor:
         *weights, y = operands
@@ -108,47 +133,30 @@ def sequence_parallel() -> Program:
 
     step_of = grad.value_and_grad(loss, tuple(range(2 * LAYERS)))
 
-    def ours() -> None:
+    def ours() -> Tensor:
         value, gradients = step_of(*weights, x)
         weights[:] = [weight - RATE * each for weight, each in zip(weights, gradients, strict=True)]
         tessera.eval(value, *weights)
-        losses[:] = [value]
+        made: Tensor = value
+        return made
 
     name = "training, tensor and sequence parallel"
     blocks = [Block(*pair) for pair in pairs]
     if mesh is None:
         wanted = nn.Sequential(*blocks)(batch).square().mean().detach()
-
-        def first() -> float:
-            ours()
-            return apart(torch.tensor(losses[0].item()), wanted)
-
-        return Program(name, ours, {}, first)
+        return Program(name, ours, {}, lambda: apart(torch.tensor(ours().item()), wanted))
     plan = {"up": ColwiseParallel(input_layouts=Shard(0)), "down": RowwiseParallel(output_layouts=Shard(0))}
     devices = init_device_mesh("cpu", (2,))
     model = nn.Sequential(*[parallelize_module(block, devices, plan) for block in blocks])
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     size, rank = SEQUENCE // 2, torch_dist.get_rank()
     mine = batch[rank * size : (rank + 1) * size]
 
-    def peer() -> torch.Tensor:
-        optimizer.zero_grad()
-        y = model(mine)
-        value: torch.Tensor = (y * y).sum() / batch.numel()
-        torch.autograd.backward(value)
-        optimizer.step()
-        return value.detach()
+    def peer_loss() -> torch.Tensor:
+        made: torch.Tensor = model(mine).square().sum() / batch.numel()
+        return made
 
-    def check() -> float:
-        far = 0.0
-        for _ in range(3):  # the losses of later steps hang on the weights of earlier ones
-            ours()
-            value = peer()
-            torch_dist.all_reduce(value)
-            far = max(far, apart(torch.tensor(losses[0].item()), value))
-        return far
-
-    return Program(name, ours, {"DTensor": peer}, check)
+    peer = torch_step(model, peer_loss)
+    return Program(name, ours, {"DTensor": peer}, lambda: losses_apart(ours, peer, 1))
 
 
 def transform(points: tuple[int, ...]) -> Program:
@@ -188,33 +196,18 @@ def transform(points: tuple[int, ...]) -> Program:
     return Program(name, ours, {"torch.fft and one all-to-all": peer}, both)
 
 
-def experts() -> Program:
-    """A layer of experts that are pinned to ranks, two to each; tokens are split, and take the two best."""
-    x, router = matrices(1, TOKENS, WIDTH // 2, 5)[0] * TOKENS**0.5, matrices(1, WIDTH // 2, EXPERTS, 6)[0]
-    ups, downs = matrices(EXPERTS, WIDTH // 2, HIDDEN, 7), matrices(EXPERTS, HIDDEN, WIDTH // 2, 8)
-    mesh = mesh_or_none("ep")
-    ranks = 1 if mesh is None else torch_dist.get_world_size()
-    parts = [None if mesh is None else mesh["ep", n * ranks // EXPERTS] for n in range(EXPERTS)]
-    weights = [
-        (op.constant(laid(up, None, part)), op.constant(laid(down, None, part)))
-        for up, down, part in zip(ups, downs, parts, strict=True)
-    ]
-    tokens, routes = laid(x, dist.ShardSpec((0,), ("ep",)), mesh), laid(router, None, mesh)
+class Mixture:
+    """Experts and their router, and the same by hand in torch's operations, for rows of tokens."""
 
-    def expert(up: Tensor, down: Tensor) -> Callable[[Tensor], Tensor]:
-        return lambda rows: op.matmul(op.relu(op.matmul(rows, up)), down)
+    def __init__(self) -> None:
+        self.x = matrices(1, TOKENS, WIDTH // 2, 5)[0] * TOKENS**0.5
+        (self.router,) = matrices(1, WIDTH // 2, EXPERTS, 6)
+        self.ups = matrices(EXPERTS, WIDTH // 2, HIDDEN, 7)
+        self.downs = matrices(EXPERTS, HIDDEN, WIDTH // 2, 8)
 
-    functions: list[Any] = [expert(*pair) for pair in weights]
-    if mesh is not None:
-        functions = [dist.pin(functions[n], mesh["ep", n * ranks // EXPERTS]) for n in range(EXPERTS)]
-
-    def ours() -> Tensor:
-        made: Tensor = op.moe(tokens, routes, functions, top_k=CHOSEN, capacity=CAPACITY, groups=2)
-        return made.eval()
-
-    def by_hand(x: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """Of a group of tokens; `compute` takes and gives the places of all experts."""
-        scores, chosen = (x @ router).topk(CHOSEN)
+    def mixed(self, x: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """What a group of tokens becomes; `compute` takes and gives the places of all experts."""
+        scores, chosen = (x @ self.router).topk(CHOSEN)
         places = max(1, math.ceil(CHOSEN * len(x) * CAPACITY / EXPERTS))
         wanted = chosen.T.reshape(-1)  # first choices take places before second ones
         place = nn.functional.one_hot(wanted, EXPERTS).cumsum(0).gather(1, wanted[:, None])[:, 0] - 1
@@ -226,38 +219,66 @@ def experts() -> Program:
         found = made[wanted, place.clamp(max=places - 1)] * kept[:, None]
         return (found * scores.softmax(-1).T.reshape(-1, 1)).view(CHOSEN, len(x), -1).sum(0)
 
-    def one(n: int, rows: torch.Tensor) -> torch.Tensor:
-        return (rows @ ups[n]).relu() @ downs[n]
+    def whole(self) -> torch.Tensor:
+        """All tokens, in two groups, by experts that are all here."""
 
-    def all_here(held: torch.Tensor) -> torch.Tensor:
-        return torch.stack([one(n, held[n]) for n in range(EXPERTS)])
+        def here(held: torch.Tensor) -> torch.Tensor:
+            return torch.stack([self.expert(n, held[n]) for n in range(EXPERTS)])
 
-    def whole() -> torch.Tensor:
-        return torch.cat([by_hand(half, all_here) for half in x.chunk(2)])
+        return torch.cat([self.mixed(half, here) for half in self.x.chunk(2)])
 
-    name = "experts pinned to ranks"
-    if mesh is None:
-        return Program(name, ours, {}, lambda: apart(ours().torch(), whole()))
-    own, rank = EXPERTS // ranks, torch_dist.get_rank()
-    mine = x.chunk(ranks)[rank].contiguous()
+    def expert(self, n: int, rows: torch.Tensor) -> torch.Tensor:
+        """What an expert makes of rows."""
+        return (rows @ self.ups[n]).relu() @ self.downs[n]
 
-    def exchanged(held: torch.Tensor) -> torch.Tensor:
-        places = held.shape[1]
+    def exchanged(self, held: torch.Tensor) -> torch.Tensor:
+        """The places of all experts, computed by the ranks that have them."""
+        ranks, rank, places = torch_dist.get_world_size(), torch_dist.get_rank(), held.shape[1]
+        own = EXPERTS // ranks
         got = torch.empty_like(held)
         torch_dist.all_to_all_single(got, held)
         rows = got.view(ranks, own, places, -1)
-        made = torch.stack([one(rank * own + n, rows[:, n].reshape(ranks * places, -1)) for n in range(own)], 0)
+        made = torch.stack([self.expert(rank * own + n, rows[:, n].reshape(ranks * places, -1)) for n in range(own)], 0)
         back = made.view(own, ranks, places, -1).transpose(0, 1).contiguous().view_as(held)
         found = torch.empty_like(back)
         torch_dist.all_to_all_single(found, back)
         return found
 
+
+def experts() -> Program:
+    """A layer of experts that are pinned to ranks, two to each; tokens are split, and take the two best."""
+    by_hand, mesh = Mixture(), mesh_or_none("ep")
+    ranks = 1 if mesh is None else torch_dist.get_world_size()
+    parts = [None if mesh is None else mesh["ep", n * ranks // EXPERTS] for n in range(EXPERTS)]
+    tokens, routes = laid(by_hand.x, dist.ShardSpec((0,), ("ep",)), mesh), laid(by_hand.router, None, mesh)
+
+    def expert(n: int) -> Any:
+        up, down = (op.constant(laid(each, None, parts[n])) for each in (by_hand.ups[n], by_hand.downs[n]))
+
+        def made(rows: Tensor) -> Tensor:
+            return op.matmul(op.relu(op.matmul(rows, up)), down)
+
+        part = parts[n]
+        return made if part is None else dist.pin(made, part)
+
+    functions = [expert(n) for n in range(EXPERTS)]
+
+    def ours() -> Tensor:
+        made: Tensor = op.moe(tokens, routes, functions, top_k=CHOSEN, capacity=CAPACITY, groups=2)
+        return made.eval()
+
+    name = "experts pinned to ranks"
+    if mesh is None:
+        return Program(name, ours, {}, lambda: apart(ours().torch(), by_hand.whole()))
+    rank = torch_dist.get_rank()
+    mine = by_hand.x.chunk(ranks)[rank].contiguous()
+
     @torch.no_grad()
     def peer() -> torch.Tensor:
-        return by_hand(mine, exchanged)
+        return by_hand.mixed(mine, by_hand.exchanged)
 
     def check() -> float:
-        right = whole()
+        right = by_hand.whole()
         return max(apart(ours().full().torch(), right), apart(peer(), right.chunk(ranks)[rank]))
 
     return Program(name, ours, {"torch's all-to-all by hand": peer}, check)

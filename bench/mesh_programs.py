@@ -30,7 +30,18 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import tessera
-from bench.mesh_layers import LAYERS, RATE, WIDTH, Block, Program, apart, layered, matrices
+from bench.mesh_layers import (
+    LAYERS,
+    RATE,
+    WIDTH,
+    Block,
+    Program,
+    apart,
+    layered,
+    losses_apart,
+    matrices,
+    torch_step,
+)
 from bench.mesh_probe import Timed, calls_of, timed
 from tessera import Tensor, dist, grad, graph, op
 from tessera.sharding.job import join
@@ -185,13 +196,13 @@ def training(split: bool) -> Program:
     laid = [dist.distribute(weight, rows if split else copies, mesh) for weight in weights]
     x = dist.distribute(batch, rows, mesh)
     step_of = grad.value_and_grad(loss, tuple(range(LAYERS)))
-    losses: list[Tensor] = []
 
-    def ours() -> None:
+    def ours() -> Tensor:
         value, gradients = step_of(*laid, x)
         laid[:] = [weight - RATE * each for weight, each in zip(laid, gradients, strict=True)]
         tessera.eval(value, *laid)
-        losses[:] = [value]
+        made: Tensor = value
+        return made
 
     rank = torch_dist.get_rank()
     mine = batch[rank * ROWS : (rank + 1) * ROWS]
@@ -204,27 +215,9 @@ def training(split: bool) -> Program:
         fully_shard(model, mesh=devices)
     else:
         model = DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-
-    def peer() -> torch.Tensor:
-        optimizer.zero_grad()
-        y = model(mine)
-        value: torch.Tensor = (y * y).mean()
-        torch.autograd.backward(value)
-        optimizer.step()
-        return value.detach()
-
-    def check() -> float:
-        far = 0.0
-        for _ in range(3):  # the losses of later steps hang on the weights of earlier ones
-            ours()
-            value = peer()
-            torch_dist.all_reduce(value)
-            far = max(far, apart(torch.tensor(losses[0].item()), value / 2))
-        return far
-
+    peer = torch_step(model, lambda: model(mine).square().mean())
     name = "training, ZeRO-3" if split else "training, data parallel"
-    return Program(name, ours, {"FSDP2" if split else "DDP": peer}, check)
+    return Program(name, ours, {"FSDP2" if split else "DDP": peer}, lambda: losses_apart(ours, peer, 2))
 
 
 def pipelined() -> Program:

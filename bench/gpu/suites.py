@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from bench.gpu.attention import attention, backward
 from bench.gpu.cases import Case, fp8_products, fused_products, products, row_kernels
+from bench.gpu.decoding import decoding
 
 SUITES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "matmul": products,
@@ -14,4 +15,5 @@ SUITES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "rows": row_kernels,
     "attention": attention,
     "backward": backward,
+    "decoding": decoding,
 }

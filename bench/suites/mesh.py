@@ -1,6 +1,7 @@
 """Collectives between processes of this machine, ours against torch.distributed's over Gloo, and whole programs of two
 ranks against DTensor, DDP, FSDP2, torch's pipelines and exchanges by hand: checked, then timed by turns in the same
-ranks, and the same in one process. Ratios are the peer's time over ours, of the fastest rounds.
+ranks, and the same in one process; and on a slow link, where there are namespaces of networks, how much of what
+travels is hidden. Ratios are the peer's time over ours, of the fastest rounds.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from bench import shaped_link
 from bench.environments import environment
 from bench.pool import Pool
 from bench.results import Figure, SuiteResult
@@ -42,6 +44,13 @@ LEAST_OF_PROGRAMS: Final = {
     ("experts", "torch's all-to-all by hand"): 1.0,
 }
 """The same by the first word of a program's name, and by what it is held against. What is not here has no bar."""
+LINK: Final = "2gbit"
+"""What the slow link carries."""
+LEAST_ON_LINK: Final = {"training": 1.1, "transform": 1.7}
+"""The ratio that is to be reached there, by the first word of a case's name."""
+LEAST_HIDDEN: Final = 90.0
+"""Per cent of what can be hidden there: of the shorter of computing alone and sending alone."""
+AGAINST_ON_LINK: Final = {"training": "DDP", "transform": "one piece"}
 MOST_MS: Final = {"planning a 4-D matmul on three axes": 20.0, "planning 96 layers on 72 devices": 1000.0}
 """Milliseconds that deciding may take."""
 
@@ -96,6 +105,34 @@ def program_figure(case: dict[str, Any], threads: int) -> Figure:
     return Figure(name, "tessera", threads, f"x {against}", peer / ours, note=note, least=least)
 
 
+def on_link(threads: int, quick: bool) -> Iterator[Figure]:
+    """What two ranks on a slow link found."""
+    reason = shaped_link.why_not()
+    if reason is not None:
+        yield Figure(f"on a link of {LINK}", "tessera", threads, "x", reason=reason)
+        return
+    script = ["--rate", LINK, "--threads", str(threads), "bench/mesh_shaped.py", *(["--quick"] if quick else [])]
+    for line in _printed(shaped_link.command(script), threads):
+        if line.startswith("{"):
+            yield from link_figures(json.loads(line), threads)
+
+
+def link_figures(case: dict[str, Any], threads: int) -> Iterator[Figure]:
+    """A case's ratio on the slow link, and what of it is hidden."""
+    ours, peer, name = min(case["ours"]), min(case["peer"]), f"{case['name']}, on a link of {LINK}"
+    first = case["name"].partition(",")[0].partition(" ")[0]
+    against = AGAINST_ON_LINK[first]
+    rounds = f"fastest of {len(case['ours'])} rounds each"
+    note = f"{1e3 * ours:.0f} ms, {against} {1e3 * peer:.0f} ms; {rounds}"
+    yield Figure(name, "tessera", threads, f"x {against}", peer / ours, note=note, least=LEAST_ON_LINK[first])
+    if case["alone"]:
+        alone = {what: min(times) for what, times in case["alone"].items()}
+        hidden = 100 * (sum(alone.values()) - ours) / min(alone.values())
+        told = ", ".join(f"{what} alone {1e3 * taken:.0f} ms" for what, taken in alone.items())
+        note = f"{1e3 * ours:.0f} ms, {told}; {rounds}"
+        yield Figure(f"{name}, hidden", "tessera", threads, "% of the shorter", hidden, note=note, least=LEAST_HIDDEN)
+
+
 def run(pool: Pool, progress: Callable[[str], None], quick: bool = False) -> SuiteResult:
     """Runs the suite with the pool's thread count per rank."""
     figures = []
@@ -110,6 +147,8 @@ def run(pool: Pool, progress: Callable[[str], None], quick: bool = False) -> Sui
             name = case["name"]
             found.append(on_ranks[name] | {"name": f"{name}, against {against}", "peer": case["ours"]})
     figures += [program_figure(case, pool.threads) for case in found if case["peer"]]
+    progress(f"{NAME}, 2 ranks of {pool.threads} threads on a link of {LINK}")
+    figures += on_link(pool.threads, quick)
     for case in alone("--plan", pool.threads, quick):
         name, value = case["name"], 1e3 * min(case["ours"])
         figures.append(Figure(name, "tessera", pool.threads, "ms", value, limit=MOST_MS[name]))

@@ -177,6 +177,14 @@ class Settings:
             "TESSERA_COLLECTIVE_TIMEOUT_S", _seconds, "seconds after which a collective that waits for a rank fails"
         ),
     )
+    host: str = field(
+        default="",
+        metadata=_variable(
+            "TESSERA_HOST",
+            str.strip,
+            "name of the host that this rank counts as being on: ranks of other names share no memory with it",
+        ),
+    )
     launcher: str | None = field(
         default=None,
         metadata=_variable("TESSERA_LAUNCHER", str.strip, "socket of the tessera run that started this rank"),

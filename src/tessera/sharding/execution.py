@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from tessera.errors import MeshError
 from tessera.lazy.leaves.leaf import Leaf
@@ -16,10 +17,13 @@ from tessera.sharding.exchange.order import collective_order
 from tessera.sharding.partitioning.chunking import chunked
 from tessera.sharding.partitioning.partition import partition
 from tessera.sharding.partitioning.program import Home, Read
-from tessera.sharding.partitioning.schedule import OverlapLimits
+from tessera.sharding.partitioning.schedule import OverlapLimits, told
 from tessera.sharding.tensors.mesh import Mesh
 from tessera.sharding.tensors.parts import part_of
 from tessera.sharding.tensors.shards import Shards, shards_of
+
+Late: TypeAlias = tuple[tuple[int, int], ...]
+"""Positions of leaves that may be waited for when they are first read, each with the place in the order of waits."""
 
 
 class ShardedPlan:
@@ -33,7 +37,8 @@ class ShardedPlan:
         self._reads = [(each.leaf, value.home) for each, value in instructions if isinstance(each, Read)]
         self.topology: str | None = None
         """That of the mesh on which it ran last."""
-        self._bound: dict[tuple[OverlapLimits, int, Mesh], BoundProgram] = {}
+        self._bound: dict[tuple[OverlapLimits, int, Mesh, Late], BoundProgram] = {}
+        self._last: BoundProgram | None = None
         self._modelled: dict[tuple[OverlapLimits, str | None], int] = {}
         self._trials: dict[OverlapLimits, ChunkTrials] = {}
 
@@ -65,11 +70,32 @@ class ShardedPlan:
         return results
 
     def _with(self, limits: OverlapLimits, chunk: int, mesh: Mesh, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
-        key = limits, chunk, mesh
+        late = self._late(leaves) if mesh.has_messages and limits.overlap else ()
+        key = limits, chunk, mesh, late
         bound = self._bound.get(key)
         if bound is None:
-            bound = self._bound[key] = BoundProgram(chunked(self.program, chunk), limits, mesh)
+            # Of a job that there was before, nobody asks for programs any more.
+            self._bound = {each: held for each, held in self._bound.items() if not each[2].is_replaced_by(mesh)}
+            bound = self._bound[key] = BoundProgram(chunked(self.program, chunk), limits, mesh, dict(late))
+        self._last = bound
         return bound(leaves)
+
+    def _late(self, leaves: tuple[Leaf, ...]) -> Late:
+        """By position the leaves that programs before may still wait for, in which order; the same on all ranks."""
+        found: dict[int, tuple[int, int]] = {}
+        for position, _ in self._reads:
+            when = shards_of(leaves[position]).late if leaves[position].structure.layout is not None else None
+            if when is not None:
+                found[position] = when
+        order = {when: number for number, when in enumerate(sorted(set(found.values())))}
+        return tuple([(position, order[when]) for position, when in found.items()])
+
+    def schedule(self) -> tuple[str, ...]:
+        """The steps of what ran last, as text; none where nothing has run. Values are those of the program in as many
+        pieces.
+        """
+        last = self._last
+        return () if last is None else tuple(told(last.program, last.schedule))
 
     def reserve(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         """Leaves whose shards are on their way. Raises as `run` does."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from tessera.errors import CacheFormatError
 
-_FORMAT = 1
+_FORMAT = 2
 """Version of the JSON form; a file of another version is refused."""
 
 
@@ -26,8 +26,8 @@ class CoreFacts:
     clock that it ran at. `dots` are, by dtype, the multiplications that its instructions do in the time of one of
     fp32: of bf16 pairs, of bytes (vectors or a matrix unit, whichever is used). `caches` has the bytes that a level
     was seen to keep where that is less than the system says. `tlb_pages` are the pages that the first translation
-    buffer reaches, 0 where that was not seen. `wake_s` is what starting and joining a second worker costs, 0 where
-    there is none.
+    buffer reaches, `streams` the rows of memory that are fetched ahead while they are read in turn, both 0 where that
+    was not seen. `wake_s` is what starting and joining a second worker costs, 0 where there is none.
 
     `source` is "measured", or where they stand. `date` is UTC, ISO 8601. `in_doubt` says that other programs wanted the
     CPU meanwhile, so that all this is measured again later.
@@ -40,6 +40,7 @@ class CoreFacts:
     loads_per_cycle: int
     cycle_s: float
     tlb_pages: int = 0
+    streams: int = 0
     wake_s: float = 0.0
     dots: tuple[tuple[str, float], ...] = ()
     caches: tuple[tuple[str, int], ...] = ()
@@ -68,6 +69,7 @@ class CoreFacts:
             loads_per_cycle=max(self.loads_per_cycle, other.loads_per_cycle),
             cycle_s=min(self.cycle_s, other.cycle_s),
             tlb_pages=max(self.tlb_pages, other.tlb_pages),
+            streams=max(self.streams, other.streams),
             wake_s=least,
             caches=both if self.in_doubt == other.in_doubt else calm.caches,
             date=self.date,
@@ -102,7 +104,7 @@ class CoreFacts:
             value = getattr(known, field.name)
             # Annotations are texts here, as the module postpones their evaluation.
             if field.type in ("int", "float"):
-                least = 0 if field.name in ("tlb_pages", "wake_s") else 1 if field.type == "int" else 1e-12
+                least = 0 if field.name in ("tlb_pages", "streams", "wake_s") else 1 if field.type == "int" else 1e-12
                 if not _number(value) >= least or (field.type == "int" and not isinstance(value, int)):
                     raise ValueError(f"{field.name}={value!r}")
             elif field.type == "str":

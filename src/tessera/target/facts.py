@@ -20,8 +20,14 @@ USUAL_FMA_LATENCY: Final = 4
 four."""
 USUAL_TLB_PAGES: Final = 64
 """Entries of the first buffer for data pages of Zen 3 and of Intel's cores from 2013 to 2020."""
+USUAL_STREAMS: Final = 16
+"""Rows of memory that prefetchers follow while they are read in turn, as the cost model's tables of Zen 4 have it."""
 USUAL_WAKE_S: Final = 1.1e-6
 """Seconds for starting and joining a second worker of torch's OpenMP pool, which waits for it (Zen 4)."""
+
+PAIRS_PAY: Final = 0.75
+"""Multiplications of bf16 pairs in the time of one of fp32 from which pairs are multiplied. Cores do half as many as of
+fp32 (Emerald Rapids in a virtual machine, 163 to 320 GFLOP/s), as many, or twice: this lies between the first two."""
 
 TENSOR_MAP_BOX: Final = 256
 """The longest side of the block that one instruction of NVIDIA's copy engine moves ("CUDA Driver API",
@@ -106,6 +112,14 @@ class Target:
         return self.has_avx512 and "avx512bf16" in self.features
 
     @property
+    def multiplies_bf16_pairs(self) -> bool:
+        """Whether bf16 is multiplied in pairs: the CPU has instructions for it, and was not seen to do them so slowly
+        that bf16 is better widened to fp32 while it is packed, whose multiply-adds take twice the registers and loads.
+        """
+        rate = self.core.dot_rate("bf16") if self.core is not None else None
+        return self.has_avx512bf16 and (rate is None or rate >= PAIRS_PAY)
+
+    @property
     def has_avx512vnni(self) -> bool:
         """Whether int8 dot products (`vpdpbusd`) on 512-bit vectors can be used."""
         return self.has_avx512 and "avx512vnni" in self.features
@@ -166,6 +180,11 @@ class Target:
     def tlb_pages(self) -> int:
         """Pages that a core's first translation buffer reaches."""
         return (self.core.tlb_pages if self.core is not None else 0) or USUAL_TLB_PAGES
+
+    @property
+    def streams(self) -> int:
+        """Rows of memory that are fetched ahead while a core reads them in turn."""
+        return (self.core.streams if self.core is not None else 0) or USUAL_STREAMS
 
     @property
     def wake_s(self) -> float:

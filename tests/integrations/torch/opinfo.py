@@ -120,8 +120,8 @@ def outcome(case: Case) -> str:
     try:
         call(*[_fresh(tensor) for tensor in tensors])
         expected = _run(aot_function(call, **reference), tensors)
-    except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError):
-        return "refused"
+    except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError, AssertionError):
+        return "refused"  # the last where torch cannot trace a layout, or has the operator on GPUs alone
     found = _run(aot_function(call, **stages), tensors)
     wide = expected
     if case.dtype in (torch.float16, torch.bfloat16):
@@ -129,8 +129,15 @@ def outcome(case: Case) -> str:
         with contextlib.suppress(RuntimeError, ValueError, TypeError):
             wide = _run(aot_function(call, **reference), [_widened(tensor) for tensor in tensors])
     assert len(found) == len(expected) == len(wide)
-    for got, wanted, exact in zip(found, expected, wide, strict=True):
-        _compare(got, wanted, exact)
+    try:
+        for got, wanted, exact in zip(found, expected, wide, strict=True):
+            _compare(got, wanted, exact)
+    except AssertionError:
+        if case.dtype is not torch.float32:
+            raise
+        exact_ones = _run(aot_function(call, **reference), [_doubled(tensor) for tensor in tensors])
+        for got, wanted, exact in zip(found, expected, exact_ones, strict=True):
+            _compare_errors(got, wanted, exact)
     return "native" if any(graph.partition_count for graph in graphs) else "torch"
 
 
@@ -147,6 +154,13 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype not in (torch.float16, torch.bfloat16):
         return tensor
     return tensor.detach().float().requires_grad_(tensor.requires_grad)
+
+
+def _doubled(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of 32-bit floats in 64 bits."""
+    if tensor.dtype is not torch.float32:
+        return tensor
+    return tensor.detach().double().requires_grad_(tensor.requires_grad)
 
 
 def _fresh(tensor: torch.Tensor) -> torch.Tensor:
@@ -173,16 +187,37 @@ def _compare(got: torch.Tensor | None, wanted: torch.Tensor | None, exact: torch
     if wanted is None or got is None or exact is None:
         assert got is wanted
         return
-    assert (got.dtype, got.shape, got.stride()) == (wanted.dtype, wanted.shape, wanted.stride())
+    assert _kind(got) == _kind(wanted)
     tolerance = TOLERANCE.get(wanted.dtype)
     if tolerance is None:
-        assert torch.equal(got, wanted)
+        assert torch.equal(*(torch.view_as_real(each) if each.is_complex() else each for each in (got, wanted)))
         return
     finite = wanted[wanted.isfinite()].abs().double() if wanted.numel() else wanted
     largest = float(finite.max()) if finite.numel() else 0.0
     most = tolerance * largest
     better = torch.isclose(got, exact.to(wanted.dtype), rtol=tolerance, atol=most, equal_nan=True)
     torch.testing.assert_close(got, torch.where(better, got, wanted), rtol=tolerance, atol=most, equal_nan=True)
+
+
+def _compare_errors(got: torch.Tensor | None, wanted: torch.Tensor | None, exact: torch.Tensor | None) -> None:
+    """Where terms cancel, 32 bits hold few digits of a result: ours may be at most three times as wrong as torch's."""
+    if wanted is None or got is None or exact is None or not wanted.dtype.is_floating_point:
+        _compare(got, wanted, exact)
+        return
+    assert _kind(got) == _kind(wanted)
+    finite = wanted.isfinite()
+    assert torch.equal(got[~finite].nan_to_num(), wanted[~finite].nan_to_num())
+    error, own = ((each.double() - exact.double())[finite].abs() for each in (got, wanted))
+    largest = float(exact[finite].abs().max()) if error.numel() else 0.0
+    most = TOLERANCE.get(wanted.dtype, 0.0) * largest
+    assert not error.numel() or float(error.max()) <= max(3 * float(own.max()), most), (
+        f"{error.max()}, torch {own.max()}"
+    )
+
+
+def _kind(tensor: torch.Tensor) -> tuple[object, ...]:
+    """What has to be the same; of tensors without elements torch's own strides differ from those that it promises."""
+    return tensor.dtype, tensor.shape, tensor.stride() if tensor.numel() else None
 
 
 def main() -> int:

@@ -17,6 +17,7 @@ from bench.gpu import cases, record, results
 from bench.gpu.__main__ import main, parse
 from bench.gpu.attention import _attention, _backward, attention
 from bench.gpu.cases import Case, Made, Place
+from bench.gpu.decoding import HEAD, HEADS, _decoding
 from bench.gpu.results import OURS, Found
 from bench.gpu.running import WrongResultError, built, relative_error, run
 from bench.gpu.suites import SUITES
@@ -207,6 +208,13 @@ def test_contenders_are_timed_in_turn() -> None:
     assert interleaved(calls, "cold", Counting(), rounds=3) == {"a": 4.0, "b": 5.0, "c": 6.0}
     assert order == list("abcabcabc")
     assert geomean([1.0, 4.0]) == pytest.approx(2.0)
+
+
+def test_decoding_is_right() -> None:
+    made = _decoding(2, 300, CPU)
+    result = torch.empty(2, HEADS, 1, HEAD, dtype=torch.bfloat16)
+    made.ours["default"]().eval(result)
+    assert relative_error(result, made.reference()) < 3e-2
 
 
 def test_the_issues_cases_are_there() -> None:

@@ -33,3 +33,17 @@ def test_plans_are_made_anew_for_each_round_and_have_limits() -> None:
     found = list(planning(2))
     assert {each.name for each in found} == mesh.MOST_MS.keys()
     assert all(len(each.ours) == 2 and min(each.ours) > 0 for each in found)
+
+
+def test_what_is_hidden_on_a_slow_link_is_of_the_shorter_of_what_is_done_alone() -> None:
+    case = {"name": "training, data parallel", "ours": [0.11, 0.2], "peer": [0.132, 0.3]}
+    alone = {"computing": [0.09, 0.1], "sending": [0.3, 0.06]}
+    ratio, hidden = mesh.link_figures(case | {"alone": alone}, threads=1)
+    assert ratio.value == pytest.approx(1.2)
+    assert ratio.met
+    assert hidden.value == pytest.approx(100 * 0.04 / 0.06)
+    assert not hidden.met
+    transform = {"name": "transform of 8 images, 8 pieces", "ours": [1.0], "peer": [1.8], "alone": {}}
+    (ratio,) = mesh.link_figures(transform, threads=1)
+    assert ratio.unit == "x one piece"
+    assert ratio.met

@@ -288,3 +288,14 @@ def test_the_interpreter_reads_constants_where_they_are() -> None:
     w, x = torch.randn(20, 30), torch.randn(3, 20)
     constant = op.constant(w).to("interpreter")
     check(x, w, op.matmul(op.tensor(x, device="interpreter"), constant))
+
+
+def test_a_constant_keeps_its_memory_where_the_tensor_is_given_other_memory() -> None:
+    weight = torch.nn.Parameter(torch.randn(1 << 11, 1 << 10))  # so large that freed memory is no memory any more
+    x, before = torch.randn(3, 1 << 11), weight.detach().clone()
+    with torch.no_grad():
+        made = op.constant(weight)
+        weight.data = torch.zeros(1 << 11, 1 << 10)  # what `module.to(...)` does to parameters
+        check(x, before, op.matmul(x, made))
+        torch.testing.assert_close(made.torch(), before)
+        assert not op.matmul(x, op.constant(weight)).torch().any()

@@ -36,7 +36,7 @@ AMX = replace(
     ),
 )
 
-ZEN4_CORE = CoreFacts(1, 4, 1, 4, 1, 1 / 3.5e9, 64, 1.1e-6, source="AMD, Software Optimization Guide for Zen 4")
+ZEN4_CORE = CoreFacts(1, 4, 1, 4, 1, 1 / 3.5e9, 64, 16, 1.1e-6, source="AMD, Software Optimization Guide for Zen 4")
 """Its 512-bit operations are split, so that one begins in a cycle (section 2.11)."""
 
 

@@ -14,7 +14,7 @@ from tessera.target.stored_ceilings import store_core, stored_ceilings, stored_c
 from tests.unit.scheduling.problems import AVX512
 
 FACTS = CoreFacts(
-    2, 4, 2, 5, 2, 3e-10, 96, 2e-6, (("bf16", 0.5),), (("L3", 4 << 20),), date="2026-11-26T06:00:00+00:00"
+    2, 4, 2, 5, 2, 3e-10, 96, 16, 2e-6, (("bf16", 0.5),), (("L3", 4 << 20),), date="2026-11-26T06:00:00+00:00"
 )
 
 
@@ -30,10 +30,11 @@ def test_facts_come_back_as_they_were_written() -> None:
         {"cycle_s": 0.0},
         {"wake_s": -1.0},
         {"tlb_pages": True},
+        {"streams": -1},
         {"caches": [["L3", "many"]]},
         {"source": 3},
         {"in_doubt": 1},
-        {"version": 2},
+        {"version": 1},
         {"unknown": 1},
     ],
 )
@@ -56,7 +57,9 @@ def test_facts_are_kept_beside_the_ceilings_and_are_none(cache_dir: Path) -> Non
 
 
 def test_of_two_measurements_the_better_figures_count() -> None:
-    busy = replace(FACTS, fma_per_cycle=1, fma_latency=9, tlb_pages=32, wake_s=1e-3, caches=(), in_doubt=True)
+    busy = replace(
+        FACTS, fma_per_cycle=1, fma_latency=9, tlb_pages=32, streams=8, wake_s=1e-3, caches=(), in_doubt=True
+    )
     assert FACTS.joined(busy) == busy.joined(FACTS) == FACTS
     smaller = replace(FACTS, caches=(("L2", 1 << 18), ("L3", 2 << 20)))
     assert FACTS.joined(smaller).caches == (("L3", 4 << 20),)
@@ -64,12 +67,19 @@ def test_of_two_measurements_the_better_figures_count() -> None:
 
 
 def test_a_target_says_what_was_measured_or_what_is_usual() -> None:
-    usual = (AVX512.fma_per_cycle, AVX512.fma_latency, AVX512.tlb_pages, AVX512.wake_s, AVX512.cache_bytes("L3"))
-    assert usual == (2, 4, 64, 1.1e-6, 32 << 20)
+    usual = (
+        AVX512.fma_per_cycle,
+        AVX512.fma_latency,
+        AVX512.tlb_pages,
+        AVX512.streams,
+        AVX512.wake_s,
+        AVX512.cache_bytes("L3"),
+    )
+    assert usual == (2, 4, 64, 16, 1.1e-6, 32 << 20)
     found = AVX512.with_core(replace(FACTS, fma_per_cycle=1))
     assert (found.fma_per_cycle, found.tlb_pages, found.wake_s, found.cache_bytes("L3")) == (1, 96, 2e-6, 4 << 20)
     assert (found.cache_bytes("L2"), found.cache_bytes("L4")) == (1 << 20, 0)
     assert found.with_core(None) == AVX512
-    unseen = AVX512.with_core(replace(FACTS, tlb_pages=0, wake_s=0.0))
-    assert (unseen.tlb_pages, unseen.wake_s) == (64, 1.1e-6)
+    unseen = AVX512.with_core(replace(FACTS, tlb_pages=0, streams=0, wake_s=0.0))
+    assert (unseen.tlb_pages, unseen.streams, unseen.wake_s) == (64, 16, 1.1e-6)
     assert (FACTS.dot_rate("bf16"), FACTS.dot_rate("int8")) == (0.5, None)

@@ -34,6 +34,8 @@ RUNS: Final = 8
 """Short runs of a probe, the least time of which counts."""
 RUN_S: Final = 60e-6
 """Seconds of one, about."""
+STREAM_RUNS: Final = 3
+"""The same of rows of memory that are read in turn."""
 TEAMS, LEAST_TEAMS, TEAMS_S = 60, 4, 0.02
 """Times that a second worker is started, at most and at least, and seconds after which these are enough."""
 BUDGET_S: Final = 0.15
@@ -47,6 +49,8 @@ _LINE, _PAGE = 64, 4096
 _NEAR_BYTES: Final = 8 << 10
 """Bytes that every first cache keeps."""
 _PAGES: Final = (16, 32, 48, 64, 96, 128, 192, 256)
+_STREAMS, _STREAM_LINES = (4, 8, 16, 32, 64), 128
+"""Rows of memory that are read in turn, line by line, and the lines of one: two pages."""
 _MISSED: Final = 1.3
 """How much longer a load takes, on the mean, once some pages are translated by the second buffer."""
 _LEFT: Final = 2.0
@@ -91,6 +95,7 @@ def measure(described: Target, waited: Callable[[], float] = waiting_seconds) ->
         loads_per_cycle=_whole(cycle_s / least["load"]),
         cycle_s=cycle_s,
         tlb_pages=within(bench.pages_s(), _MISSED) or 0,
+        streams=followed(*bench.streams_s()),
         wake_s=bench.wake_s(),
         dots=tuple((dtype, round(product_s / least[f"dot_{dtype}"], 2)) for dtype in dots),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -112,6 +117,20 @@ def within(seconds: Sequence[tuple[int, float]], most: float) -> int | None:
             return seconds[place - 1][0]
         best = min(best, each)
     return None
+
+
+def followed(seconds: Sequence[tuple[int, float]], unforeseen_s: float) -> int:
+    """The most rows, of ascending numbers, up to which a load from rows that are read in turn takes less than the mean
+    of its best time and of `unforeseen_s`, that of a load from the same lines in no order; 0 where none does.
+    """
+    most = (min(each for _, each in seconds) + unforeseen_s) / 2
+    found = 0
+    for rows, each in seconds:
+        if each < most:
+            found = rows
+        elif found:
+            break
+    return found
 
 
 def _whole(ratio: float) -> int:
@@ -189,6 +208,23 @@ class _Bench:
                 best[pages] = min(best[pages], self._chased(places))
         return list(best.items())
 
+    def streams_s(self) -> tuple[list[tuple[int, float]], float]:
+        """Seconds of a load from rows that are read in turn, by how many there are, and from their lines in no order;
+        all lie behind the second cache.
+        """
+        apart = (_STREAM_LINES + _PAGE // _LINE) * _LINE
+        inside = numpy.arange(_STREAM_LINES)[:, None] * _LINE
+        orders = {rows: (inside + self._random.permutation(rows) * apart).ravel() for rows in _STREAMS}
+        orders[0] = self._random.permutation(orders[_STREAMS[-1]])
+        behind = self._words[_STREAMS[-1] * apart // 8 :][: 2 * self._described.cache_bytes("L2") // 8]
+        best = dict.fromkeys(orders, math.inf)
+        for _ in range(STREAM_RUNS):
+            for rows, order in orders.items():
+                self._link(order)
+                behind.sum()  # pushes them out of the nearer caches
+                best[rows] = min(best[rows], self._chain_s(order, 1))
+        return [(rows, best[rows]) for rows in _STREAMS], best[0]
+
     def caches(self, deadline: float) -> tuple[tuple[str, int], ...]:
         """What levels keep, of those that keep less than half of what the system says."""
         found, inner = [], 0
@@ -215,15 +251,20 @@ class _Bench:
 
     def _chased(self, order: NDArray[numpy.int64]) -> float:
         """Seconds of a load of a chain through all places, in bytes, in this order."""
-        base = address(self._words)
-        self._words[order // 8] = base + numpy.roll(order, -1)
-        memory = (base + int(order[0]), 0, address(self._sink))
+        self._link(order)
         laps = max(1, 4096 // len(order))
-        repetitions = max(1, laps * len(order) // probe_ir.CHASE_STEPS)
         runs = RUNS if len(order) < 1 << 15 else 2  # the first one brings the lines in
-        return min(self._runner.seconds("chase", repetitions, memory) for _ in range(runs)) / (
-            repetitions * probe_ir.CHASE_STEPS
-        )
+        return min(self._chain_s(order, laps) for _ in range(runs))
+
+    def _link(self, order: NDArray[numpy.int64]) -> None:
+        """Writes the chain."""
+        self._words[order // 8] = address(self._words) + numpy.roll(order, -1)
+
+    def _chain_s(self, order: NDArray[numpy.int64], laps: int) -> float:
+        """Seconds of a load of the chain that was written, gone through so often."""
+        memory = (address(self._words) + int(order[0]), 0, address(self._sink))
+        repetitions = max(1, laps * len(order) // probe_ir.CHASE_STEPS)
+        return self._runner.seconds("chase", repetitions, memory) / (repetitions * probe_ir.CHASE_STEPS)
 
 
 def probe_text(described: Target) -> str:

@@ -23,7 +23,6 @@ from tessera.scheduling.binding.arrays import Pattern
 from tessera.scheduling.families.convolution.weights import GROUPS
 from tessera.scheduling.families.convolution.weights import is_packed as are_weights
 from tessera.scheduling.families.family import PackedBy
-from tessera.target import Target
 
 
 class _Copies(NamedTuple):
@@ -38,7 +37,7 @@ _COPIES: Final = Table[tuple[tuple[int, tuple[int, ...], int], ...], _Copies | N
 )
 
 
-def over_constants(call: Call, subject: Callable[[Call], Subject], packed: PackedBy, target: Target) -> Call:
+def over_constants(call: Call, subject: Callable[[Call], Subject], packed: PackedBy) -> Call:
     """The call over the packed copies that are kept with its constants; `subject` gives what the call is, `packed` says
     which constants are. Found once for each layout and constant's shape.
     """
@@ -51,7 +50,7 @@ def over_constants(call: Call, subject: Callable[[Call], Subject], packed: Packe
     owner = subject(call)
     known, key = owner.memo.of(_COPIES), tuple(found)
     if key not in known:
-        known[key] = _copies(call, owner, [index for index, _, _ in found], packed, target)
+        known[key] = _copies(call, owner, [index for index, _, _ in found], packed)
     made = known[key]
     if made is None:
         return call
@@ -62,9 +61,9 @@ def over_constants(call: Call, subject: Callable[[Call], Subject], packed: Packe
     return Call(call.item, tuple(arguments), call.shaped._replace(pattern=made.pattern))
 
 
-def _copies(call: Call, subject: Subject, constants: Sequence[int], packed: PackedBy, target: Target) -> _Copies | None:
+def _copies(call: Call, subject: Subject, constants: Sequence[int], packed: PackedBy) -> _Copies | None:
     strides = {index: call.shaped.strides[index] for index in constants}
-    found = packed(subject.spec, call.shaped.extents, strides, target)
+    found = packed(subject.spec, call.shaped.extents, strides, subject.target)
     if not found:
         return None
     copies = {}

@@ -117,7 +117,7 @@ class DeviceCompiler:
         kernels = family_of_region(call.item.family).on(self.target)
         if kernels is None or kernels.packed is None:
             return call
-        return over_constants(call, self.subject, kernels.packed, self.target)
+        return over_constants(call, self.subject, kernels.packed)
 
     def choose(self, call: Call, schedule: Schedule | None = None, unaligned: frozenset[int] = ALIGNED) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned, else by default. `unaligned` are the
@@ -240,7 +240,7 @@ class DeviceCompiler:
 
     def tile_ir(self, subject: Subject, schedule: Schedule, timed: bool = False) -> ModuleOp:
         """The Tile IR of a subject under a schedule, marked as a `timed` build if need be."""
-        module = lower(subject.spec, schedule, self.target)
+        module = lower(subject.spec, schedule, subject.target)
         if timed:
             find_kernel(module).attributes["timed"] = UnitAttr()
         return module

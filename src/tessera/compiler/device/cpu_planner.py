@@ -88,7 +88,7 @@ class CpuPlanner:
         return choice.workers * self.kernel(choice).code.workspace_bytes
 
     def _code(self, subject: Subject, schedule: Schedule, timed: bool = False) -> Code:
-        target = self._maker.target
+        target = subject.target
         key = recipe(subject.spec, schedule, target, self.backend.version(), timed)
         code = self._codes.get(key)
         if code is None:
@@ -163,7 +163,7 @@ class CpuPlanner:
 
     def build(self, launch: Launch) -> CpuBuild:
         """A launch of a candidate. Compiles nothing."""
-        spec, schedule, target = launch.subject.spec, launch.schedule, self._maker.target
+        spec, schedule, target = launch.subject.spec, launch.schedule, launch.subject.target
         return CpuBuild(
             launch, recipe(spec, schedule, target, self.backend.version()), CompileJob(spec, schedule, target)
         )

@@ -24,6 +24,7 @@ def recipe(spec: Spec, schedule: Schedule, target: Target, llvm_version: str, ti
     digest = hashlib.sha256()
     knobs = (f"{knob}={value!r}" for knob, value in sorted(schedule.items()))
     machine = (target.arch, str(target.vector_bits), str(target.vector_registers), *sorted(target.features))
+    machine += (f"pairs={target.multiplies_bf16_pairs}",)  # all that lowerings know of what was measured
     for part in (*_spec(spec), *knobs, *machine, llvm_version, generator_revision(), *(("timed",) if timed else ())):
         digest.update(part.encode())
         digest.update(b"\0")

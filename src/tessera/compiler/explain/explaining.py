@@ -46,7 +46,8 @@ class Explainer:
     @property
     def meshes(self) -> tuple[MeshExplanation, ...]:
         """Of each structure over tensors of a mesh, once; by the topology of the mesh that it was run on."""
-        return tuple(explain_mesh(plan.program, plan.topology, limits) for plan, limits in self._meshes.items())
+        plans = self._meshes.items()
+        return tuple(explain_mesh(plan.program, plan.topology, limits, plan.schedule()) for plan, limits in plans)
 
     def plan(self, structure: Structure) -> Plan:
         """The usual plan."""
@@ -60,8 +61,10 @@ class Explainer:
         return plan
 
 
-def explain_mesh(program: LocalProgram, topology: str | None, limits: OverlapLimits) -> MeshExplanation:
-    """What a local program moves between devices, what that is predicted to take, and the program itself."""
+def explain_mesh(
+    program: LocalProgram, topology: str | None, limits: OverlapLimits, schedule: tuple[str, ...] = ()
+) -> MeshExplanation:
+    """What a local program moves between devices, what that is predicted to take, the program itself, and its steps."""
     moves = tuple(
         MoveExplanation(
             str(move.step),
@@ -76,7 +79,7 @@ def explain_mesh(program: LocalProgram, topology: str | None, limits: OverlapLim
     rates = rates_of(topology)
     chunk = limits.chunk if isinstance(limits.chunk, int) else modelled(program, limits, topology)
     time = predicted(program, limits, chunk, rates)
-    return MeshExplanation(str(program.mesh), "\n  ".join(program.lines()), moves, time, rates.topology.name)
+    return MeshExplanation(str(program.mesh), "\n  ".join(program.lines()), moves, time, rates.topology.name, schedule)
 
 
 def explain_structure(asked: Structure) -> PlanExplanation:

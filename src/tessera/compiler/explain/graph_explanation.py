@@ -100,7 +100,8 @@ class MoveExplanation:
 @dataclass(frozen=True)
 class MeshExplanation(ShownAsText):
     """What an expression over tensors of a mesh became: the program of each device as text, what moves between devices,
-    and what the model expects it to take, by the rates of a topology of this name.
+    what the model expects it to take, by the rates of a topology of this name, and in which order what is computed,
+    begun and waited for where it has run.
     """
 
     mesh: str
@@ -108,6 +109,7 @@ class MeshExplanation(ShownAsText):
     moves: tuple[MoveExplanation, ...]
     predicted: ProgramTime
     topology: str
+    schedule: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -117,9 +119,8 @@ class MeshExplanation(ShownAsText):
     def __str__(self) -> str:
         head = f"mesh {self.mesh}: each device receives {self.bytes:,} bytes"
         time = f"{self.predicted} (rates of {self.topology})"
-        return "\n".join(
-            [head, time, *_section("moves", tuple(map(str, self.moves))), *_section("program", (self.program,))]
-        )
+        moves, program = _section("moves", tuple(map(str, self.moves))), _section("program", (self.program,))
+        return "\n".join([head, time, *moves, *program, *_section("schedule", self.schedule)])
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,6 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
     operations = _computing(item)
     # A number in every element, as padding is, or what is read, elsewhere: nothing is computed.
     names = tuple(op.operator for op in operations) or (("copy",) if item.loads else ("fill",))
-    outputs = arrays[len(item.loads) :]
     scalars = [argument.is_scalar for argument in choice.subject.pattern.arguments]
     nbytes = sum(
         math.prod(shape) * dtype.itemsize
@@ -68,7 +67,7 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
         if not is_scalar
     )
     flops = kernel_flops(item, [shape for shape, _ in arrays])
-    dtype = _worked_in(operations, outputs[0][1])
+    dtype = _worked_in(operations, arrays[-1][1])  # results come last
     label = "+".join(names) if len(names) <= 4 else "+".join((*names[:3], f"{len(names) - 3} more"))
     return StepFacts(
         operator=label,

@@ -13,7 +13,7 @@ from tessera.compiler.decompose.cases import CallCase, decomposition_of
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
-from tessera.lazy.symbols.functions import holds
+from tessera.lazy.symbols.functions import texts_of
 from tessera.lazy.symbols.integers import Assumptions, is_symbolic, value_of
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.language.schedule import Schedule
@@ -125,9 +125,9 @@ def chosen_again(decision: MadeChoice, compiler: DeviceCompiler, number: Number,
 
 def class_of(
     decision: MadeChoice, compiler: DeviceCompiler, choice: Choice, further: Assumptions, is_launched: bool
-) -> Callable[..., bool] | None:
-    """What says for which sizes this is the choice, beyond the assumptions under which the decision was made; `further`
-    are those for the sizes that it was made for. None where that is not known, or are these sizes alone.
+) -> frozenset[str] | None:
+    """The conditions on sizes under which this is the choice, beyond the assumptions under which the decision was made;
+    `further` are those for the sizes that it was made for. None where that is not known, or are these sizes alone.
     """
     call = with_numbers(decision.call, further.rebased)
     if decision.is_step:
@@ -143,7 +143,7 @@ def class_of(
         case.choice = choice
         if not is_launched or decomposition_of(case, "schedule") is not None:
             return None
-    return None if further.is_pinned else holds(further)
+    return None if further.is_pinned else texts_of(further)
 
 
 def with_numbers(call: Call, number: Number) -> Call:

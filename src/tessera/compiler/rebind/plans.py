@@ -17,7 +17,7 @@ from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.planning import lock
 from tessera.compiler.rebind.choices import MadeChoice, chosen_again, class_of, library_with_numbers, with_numbers
 from tessera.lazy.structures import interning
-from tessera.lazy.symbols.functions import numbers_of
+from tessera.lazy.symbols.functions import all_hold, numbers_of
 from tessera.lazy.symbols.integers import Assumptions
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording.facts import StepFacts
@@ -39,22 +39,26 @@ class _Chosen(NamedTuple):
     code: Any
 
 
+class _Class(NamedTuple):
+    """Sizes for which a decision is the same: the conditions, as text and as code."""
+
+    conditions: frozenset[str]
+    holds: Callable[..., bool]
+    chosen: _Chosen
+
+
 class _Deciding:
     """A decision that is made again for other sizes."""
 
     def __init__(self, decision: MadeChoice, is_launched: bool) -> None:
         self.decision, self.is_launched = decision, is_launched
         self.known: dict[tuple[int, ...], _Chosen | None] = {}
-        self.classes: list[tuple[Callable[..., bool], _Chosen]] = []
+        self.classes: list[_Class] = []
         self.in_vain = 0
 
-    def of_class(self, extents: tuple[int, ...], sizes: Sequence[int]) -> _Chosen | None:
-        """What is chosen for the class of some sizes, if that is known."""
-        for is_in, chosen in self.classes:
-            if is_in(*sizes):
-                self.keep(extents, chosen)
-                return chosen
-        return None
+    def of_class(self, sizes: Sequence[int]) -> _Class | None:
+        """The class of some sizes, if that is known."""
+        return next((each for each in self.classes if each.holds(*sizes)), None)
 
     def keep(self, extents: tuple[int, ...], chosen: _Chosen | None) -> None:
         """Notes what is chosen for extents."""
@@ -88,6 +92,8 @@ class PlanTemplate:
         self._run = raising(native.driver().run) if None in self._launched else None
         launched = set(self._launched)
         self._deciding = [_Deciding(each, number in launched) for number, each in enumerate(decisions)]
+        self._together: list[tuple[Callable[..., bool], Sequence[_Chosen]]] = []
+        """What is chosen for all decisions, by conditions that are those of all of them."""
         self._numbers = numbers_of(
             assumptions,
             (
@@ -116,13 +122,10 @@ class PlanTemplate:
 
     def _plan(self, sizes: Sequence[int], compiles: bool) -> BoundPlan | None:
         extents, descriptors, results, arena, outputs = self._numbers(*sizes)
-        chosen: list[_Chosen] = []
-        for deciding, each in zip(self._deciding, extents, strict=True):
-            found = deciding.known.get(each) or deciding.of_class(each, sizes)
-            found = found or self._choose(deciding, each, sizes, compiles)
-            if found is None:
-                return None
-            chosen.append(found)
+        chosen = next((each for holds, each in self._together if holds(*sizes)), None)
+        chosen = chosen or self._decided(extents, sizes, compiles)
+        if chosen is None:
+            return None
         steps = []
         for number, launch, words in zip(self._launched, self._launches, descriptors, strict=True):
             if number is None:
@@ -148,6 +151,27 @@ class PlanTemplate:
             call=self._run,
         )
 
+    def _decided(
+        self, extents: Sequence[tuple[int, ...]], sizes: Sequence[int], compiles: bool
+    ) -> Sequence[_Chosen] | None:
+        """What is chosen for each decision. Where all of them are of known classes, these are one from then on: most
+        conditions are those of several.
+        """
+        chosen: list[_Chosen] = []
+        conditions: list[frozenset[str]] = []
+        for deciding, each in zip(self._deciding, extents, strict=True):
+            own = deciding.of_class(sizes)
+            if own is not None:
+                conditions.append(own.conditions)
+            found = self._choose(deciding, each, sizes, compiles) if own is None else own.chosen
+            if found is None:
+                return None
+            chosen.append(found)
+        if len(conditions) == len(chosen) and len(self._together) < MOST_CLASSES:
+            holds = all_hold(self._assumptions, frozenset[str]().union(*conditions))
+            self._together.insert(0, (holds, chosen))
+        return chosen
+
     def _choose(
         self, deciding: _Deciding, extents: tuple[int, ...], sizes: Sequence[int], compiles: bool
     ) -> _Chosen | None:
@@ -163,11 +187,12 @@ class PlanTemplate:
         chosen = _Chosen(choice, self._planner.kernel(choice).code if is_launched else None)
         deciding.keep(extents, chosen)
         if len(deciding.classes) < MOST_CLASSES and deciding.in_vain < MOST_CLASSES:
-            is_in = class_of(decision, self._compiler, choice, self._assumptions.at(sizes), is_launched)
-            if is_in is None:
+            conditions = class_of(decision, self._compiler, choice, self._assumptions.at(sizes), is_launched)
+            if conditions is None:
                 deciding.in_vain += 1
             else:
-                deciding.classes.append((is_in, chosen))
+                holds = all_hold(self._assumptions, conditions)
+                deciding.classes.insert(0, _Class(conditions, holds, chosen))
         return chosen
 
     def _at(self, sizes: Sequence[int]) -> Callable[[int], int]:

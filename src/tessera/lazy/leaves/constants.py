@@ -15,6 +15,9 @@ import weakref
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import torch
+
+from tessera.lazy.leaves.export import counting_writes
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.leaves.snapshots import is_writeable, snapshot
 from tessera.lazy.structures import interning
@@ -77,7 +80,17 @@ def constant_leaf(leaf: Leaf) -> ConstantLeaf:
     if is_writeable(leaf.owner):
         leaf = snapshot(leaf)
     structure = interning.buffer(leaf.shape, leaf.strides, leaf.dtype, leaf.device, frozen=True)
-    return ConstantLeaf(structure, leaf.address, leaf.owner, leaf.version, _copies_of(leaf.owner))
+    return ConstantLeaf(structure, leaf.address, _holder(leaf.owner), leaf.version, _copies_of(leaf.owner))
+
+
+def _holder(owner: Any) -> Any:
+    """What keeps the memory of a constant: a tensor may be given other memory (`module.to(...)` does that to its
+    parameters), an alias of it keeps what it has, and counts the same writes.
+    """
+    if not isinstance(owner, torch.Tensor) or owner.is_inference():
+        return owner
+    with counting_writes():
+        return owner.detach()
 
 
 _known: dict[int, tuple[weakref.ref[Any], ConstantCopies]] = {}

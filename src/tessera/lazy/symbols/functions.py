@@ -9,10 +9,10 @@ from tessera.lazy.symbols.integers import LEAST, Assumptions, Frozen, Quotient, 
 
 
 class _Writer:
-    """Writes polynomials as lines of a function, each once."""
+    """Writes polynomials as lines of a function, each once, or where they stand if they are `inline`."""
 
-    def __init__(self, assumptions: Assumptions) -> None:
-        self.assumptions = assumptions
+    def __init__(self, assumptions: Assumptions, inline: bool = False) -> None:
+        self.assumptions, self.inline = assumptions, inline
         self.lines: list[str] = []
         self._names: dict[Frozen, str] = {}
         self._atoms: dict[int, str] = {}
@@ -35,9 +35,14 @@ class _Writer:
             for monomial, factor in terms:
                 factors = [self._atom(atom) for atom in monomial]
                 parts.append("*".join(factors if factor == 1 and factors else [*factors, str(factor)]))
-            name = self._names[terms] = f"t{len(self.lines)}"
-            self.lines.append(f"{name} = {' + '.join(parts)}")
+            self._names[terms] = self._named(" + ".join(parts))
         return self._names[terms]
+
+    def _named(self, expression: str) -> str:
+        if self.inline:
+            return f"({expression})"
+        self.lines.append(f"t{len(self.lines)} = {expression}")
+        return f"t{len(self.lines) - 1}"
 
     def _atom(self, number: int) -> str:
         if number not in self._atoms:
@@ -46,8 +51,7 @@ class _Writer:
                 dividend, divisor = self.polynomial(atom.dividend), self.polynomial(atom.divisor)
                 # Whether a divisor may be 0, another condition says, which may stand further down.
                 checked = "" if divisor.isdigit() else f" if {divisor} else 0"
-                self._atoms[number] = f"t{len(self.lines)}"
-                self.lines.append(f"{self._atoms[number]} = {dividend} // {divisor}{checked}")
+                self._atoms[number] = self._named(f"{dividend} // {divisor}{checked}")
             else:
                 self._atoms[number] = f"n{atom.number}"
         return self._atoms[number]
@@ -89,3 +93,18 @@ def holds(assumptions: Assumptions) -> Callable[..., bool]:
         name = writer.polynomial(terms)
         writer.lines.append(f"if {name} < {least}: return False")
     return writer.function("True")
+
+
+def texts_of(assumptions: Assumptions) -> frozenset[str]:
+    """The conditions that are not given, as text over the sizes, so that those of several computations can be told
+    together.
+    """
+    writer = _Writer(assumptions, inline=True)
+    zeros, bounds = assumptions.conditions()
+    equal = {f"{writer.polynomial(terms)} {'==' if is_zero else '!='} 0" for terms, is_zero in zeros.items()}
+    return frozenset(equal | {f"{writer.polynomial(terms)} >= {least}" for terms, least in bounds.items()})
+
+
+def all_hold(assumptions: Assumptions, conditions: frozenset[str]) -> Callable[..., bool]:
+    """The function that says whether sizes of the assumptions meet all conditions, which `texts_of` gave."""
+    return _Writer(assumptions).function(" and ".join(sorted(conditions)) or "True")

@@ -34,6 +34,7 @@ def parameters(name: str, *fields: tuple[str, Any]) -> type[ctypes.Structure]:
     return type(name, (ctypes.Structure,), {"_fields_": [("structSize", c_size_t), ("pPriv", c_void_p), *fields]})
 
 
+InitializeProfiler = parameters("CUpti_Profiler_Initialize_Params")
 Initialize = parameters(
     "CUpti_Profiler_Host_Initialize_Params",
     ("profilerType", c_int),
@@ -100,6 +101,11 @@ def call(name: str, given: Any) -> None:
     result = getattr(library(), name)(ctypes.byref(given))
     if result:
         raise LibraryError(f"{name} failed: {result_name(result)}", hints=PRIVILEGES if result in _PRIVILEGE else ())
+
+
+def ready_devices() -> None:
+    """Readies CUPTI's functions of devices and contexts: before it they refuse right parameters, or crash."""
+    call("cuptiProfilerInitialize", InitializeProfiler())
 
 
 _PRIVILEGE: Final = (35, 40)  # CUPTI_ERROR_INSUFFICIENT_PRIVILEGES, and the same of virtualized devices

@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from tessera.errors import LibraryError
+from tessera.profiling.counters import perfworks
 from tessera.profiling.counters.nvidia_metrics import RANGES, Metric
 from tessera.profiling.counters.perfworks import MetricHost, ProfilerType, bytes_array, call, names_array, parameters
 
 _AUTO_RANGE: Final = 1  # CUPTI_AutoRange: each kernel is a range
 _KERNEL_REPLAY: Final = 2  # CUPTI_KernelReplay: CUPTI repeats each kernel for all passes
 
-InitializeProfiler = parameters("CUpti_Profiler_Initialize_Params")
 GetCounterAvailability = parameters(
     "CUpti_Profiler_GetCounterAvailability_Params",
     ("ctx", c_void_p),
@@ -85,8 +85,9 @@ class RangeProfiler:
     def __init__(self, chip: str, *, most_kernels: int, metrics: Mapping[str, Metric] = RANGES) -> None:
         self._metrics = dict(metrics)
         self._names = [metric.name for metric in self._metrics.values()]
-        call("cuptiProfilerInitialize", InitializeProfiler())
-        self._host = MetricHost(chip, ProfilerType.RANGES, _availability())
+        perfworks.ready_devices()
+        self._context = current_context()
+        self._host = MetricHost(chip, ProfilerType.RANGES, _availability(self._context))
         self._most = most_kernels
         self._object: Any = None
         self._values: list[dict[str, float]] = []
@@ -101,7 +102,7 @@ class RangeProfiler:
 
     def _start(self) -> None:
         self._config = self._host.configure(self._names)  # CUPTI reads it until the end
-        enabled: Any = Enable()
+        enabled: Any = Enable(ctx=self._context)
         call("cuptiRangeProfilerEnable", enabled)
         self._object = enabled.pRangeProfilerObject
         names = names_array(self._names)
@@ -163,9 +164,21 @@ class RangeProfiler:
         return self._values
 
 
-def _availability() -> ctypes.Array[c_uint8]:
-    """The current context's image of what may be counted."""
-    given: Any = GetCounterAvailability()
+def current_context() -> int:
+    """The handle of this thread's CUDA context. Raises LibraryError where there is none."""
+    context = c_void_p()
+    try:
+        result = ctypes.CDLL("libcuda.so.1").cuCtxGetCurrent(ctypes.byref(context))
+    except OSError as error:
+        raise LibraryError(f"there is no NVIDIA driver: {error}", hints=["install the NVIDIA driver"]) from error
+    if result or not context.value:
+        raise LibraryError("this thread has no CUDA context", hints=["run the kernels once before they are counted"])
+    return context.value
+
+
+def _availability(context: int) -> ctypes.Array[c_uint8]:
+    """The context's image of what may be counted."""
+    given: Any = GetCounterAvailability(ctx=context)
     call("cuptiProfilerGetCounterAvailability", given)
     image = bytes_array(given.counterAvailabilityImageSize)
     given.pCounterAvailabilityImage = ctypes.addressof(image)

@@ -35,7 +35,8 @@ class Group:
     """Operations of one kernel, in order. `mapping` says how each value made inside lies over `domain`.
 
     `depends` are the groups that must run before, however far back: a bit for each, at its `number`. `instructions`
-    counts those per vector (`depth.py`).
+    counts those per vector (`depth.py`). With `has_columns` it also reduces the dimensions before those that are
+    `reduced` (`rows_and_columns.py`).
     """
 
     number: int
@@ -46,6 +47,7 @@ class Group:
     mapping: dict[SSAValue, Alignment] = field(default_factory=dict)
     depends: int = 0
     instructions: int = 0
+    has_columns: bool = False
 
     @property
     def bit(self) -> int:
@@ -158,7 +160,7 @@ class Grouping:
             if group is None or not self._accepts(group, operation):
                 continue
             mapping = self._map_mapping(group, operation, operand, dims)
-            if mapping is not None and _reads_in_place(operation, mapping, group) and self._in_stage(group, mapping):
+            if mapping is not None and reads_in_place(operation, mapping, group) and self._in_stage(group, mapping):
                 group.mapping[operation.result] = mapping
                 self._merge_producers(group, operation)
                 return group
@@ -197,15 +199,15 @@ class Grouping:
         for operand in operation.inputs:
             other = self.group_of.get(operand)
             if other is not None and other is not group and self._is_sibling(group, other, operand, operation):
-                self._merge(group, other)
+                self.merge(group, other)
                 continue
             if other is None or other is group or group.kind.sums_in_registers or not self._fit(group, other):
                 continue
             if self.staged and other.kind is not group.kind:
                 continue
             readers = [*group.operations, operation]
-            if all(_reads_in_place(reader, group.mapping[reader.result], other) for reader in readers):
-                self._merge(group, other)
+            if all(reads_in_place(reader, group.mapping[reader.result], other) for reader in readers):
+                self.merge(group, other)
 
     def _in_stage(self, group: Group, mapping: Alignment) -> bool:
         """Whether a map whose result lies as `mapping` is in the stage of a group. Reductions are a stage, with maps of
@@ -240,7 +242,8 @@ class Grouping:
             and group.instructions + other.instructions <= group.room(self.depth)
         )
 
-    def _merge(self, group: Group, other: Group) -> None:
+    def merge(self, group: Group, other: Group) -> None:
+        """Adds the operations of `other` to `group`."""
         group.operations = sorted(group.operations + other.operations, key=self._position.__getitem__)
         group.mapping.update(other.mapping)
         group.depends = (group.depends | other.depends) & ~(other.bit | group.bit)
@@ -268,17 +271,17 @@ class Grouping:
         for group in list(self.groups):
             if not group.kind.is_walk or group not in self.groups:
                 continue
-            for operand in self._whole_operands(group):
+            for operand in self.whole_operands(group):
                 near = readers.setdefault(operand, [])
                 sibling = next((other for other in near if self._are_siblings(group, other)), None)
                 if sibling is not None:
-                    self._merge(group, sibling)
+                    self.merge(group, sibling)
                     for others in readers.values():
                         if sibling in others:
                             others.remove(sibling)
                 near.append(group)
 
-    def _whole_operands(self, group: Group) -> list[SSAValue]:
+    def whole_operands(self, group: Group) -> list[SSAValue]:
         """What a group reads along its whole domain."""
         operands = dict.fromkeys(operand for operation in group.operations for operand in operation.inputs)
         return [x for x in operands if x not in group.mapping and group.domain and dims_of(x) == group.domain]
@@ -309,7 +312,7 @@ class Grouping:
             or not group.kind.is_walk
             or group.domain != domain
             or group.reduced not in (None, reduced)
-            or not _reads_in_place(operation, mapping, group)
+            or not reads_in_place(operation, mapping, group)
             or not self._accepts(group, operation)
             or (self.staged and (group.kind is REDUCTION or group.instructions >= DEAR))
         ):
@@ -375,7 +378,7 @@ def _attributes_of(operation: GraphOperation) -> tuple[dict[str, object], dict[s
     return named, own
 
 
-def _reads_in_place(operation: GraphOperation, mapping: Alignment, group: Group) -> bool:
+def reads_in_place(operation: GraphOperation, mapping: Alignment, group: Group) -> bool:
     """Whether an operation whose result lies as `mapping` reads the group's values just as they lie.
 
     A vector of row sums, added to the rows of a square matrix, walks the columns: such values go through memory.

@@ -20,6 +20,7 @@ from tessera.ir.schedule import operations as schedule_ir
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.fusion.depth import DEPTH
 from tessera.rewrite.fusion.groups import Group, Grouping
+from tessera.rewrite.fusion.rows_and_columns import merge_rows_and_columns
 from tessera.rewrite.fusion.siblings import TOGETHER
 from tessera.rewrite.provenance import inherit
 from tessera.rewrite.rules.algebra import made_by
@@ -30,13 +31,15 @@ UNLIMITED = 1 << 30
 @dataclass(frozen=True)
 class Bounds:
     """What may become one kernel: at most `limit` operations of `depth` instructions a vector, and `products` matrix
-    products; with `staged` reductions are kernels apart from dear maps.
+    products; with `staged` reductions are kernels apart from dear maps, with `crossed` those of rows and of columns one
+    kernel.
     """
 
     limit: int = UNLIMITED
     depth: int = DEPTH
     staged: bool = False
     products: int = TOGETHER
+    crossed: bool = True
 
 
 WIDEST = Bounds()
@@ -52,6 +55,8 @@ def fuse_function(function: FuncOp, bounds: Bounds = WIDEST) -> list[Firing]:
     terminator = block.last_op
     assert isinstance(terminator, ReturnOp)
     partition = Grouping(list(block.ops), bounds.limit, bounds.depth, bounds.staged, bounds.products)
+    if bounds.crossed and not bounds.staged and bounds.limit > 1:
+        merge_rows_and_columns(partition)
     replaced: dict[SSAValue, SSAValue] = {argument: argument for argument in block.args}
     for number, group in enumerate(_ordered(partition)):
         if not group.kind.is_kernel:
@@ -156,6 +161,8 @@ def _kernel(
 def _family(group: Group) -> str:
     if not group.kind.is_walk:
         return group.kind.name
+    if group.has_columns:
+        return "rows_and_columns"
     if group.reduced is not None and group.reduced[1] < len(group.domain):
         return "column"
     return "row"

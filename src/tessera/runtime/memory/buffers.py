@@ -103,6 +103,42 @@ class SharedBuffer(Buffer):
         return self.shared._version
 
 
+class AwaitedBuffer(Buffer):
+    """A buffer that work which is put off is yet to read: whoever may write to it has that done first. `shared` are
+    the pieces of work.
+    """
+
+    __slots__ = ()
+
+    def share(self, dtype: torch.dtype) -> tuple[torch.Tensor, int]:
+        """As of a buffer."""
+        while type(self) is AwaitedBuffer:
+            self.shared[0]()
+        return self.share(dtype)
+
+
+def put_off(buffer: Buffer, work: Callable[[], None]) -> bool:
+    """Says that `work` is yet to read a buffer, which it calls `read` for when it has; gives whether it may: somebody
+    may write to the buffer at any time once it is shared.
+    """
+    with _sharing:
+        if type(buffer) is Buffer:
+            buffer.shared = []
+            buffer.__class__ = AwaitedBuffer
+        if type(buffer) is not AwaitedBuffer:
+            return False
+        buffer.shared.append(work)
+        return True
+
+
+def read(buffer: Buffer, work: Callable[[], None]) -> None:
+    """Says that `work` reads the buffer no more."""
+    with _sharing:
+        buffer.shared.remove(work)
+        if not buffer.shared:
+            buffer.__class__ = Buffer
+
+
 _sharing: Final = forks.lock()
 
 

@@ -106,7 +106,8 @@ class FramePool:
         self._plan = plan
         self._steps = steps
         self._table_words = table_words
-        self._workspace_bytes = max([workspace.total(step.workspace_bytes, step.workers) for step in steps], default=0)
+        needed = [workspace.total(step.workspace_bytes, step.workers) for step in steps if step.workspace_bytes]
+        self._workspace_bytes = max(needed, default=0)
         self.idle: list[Frame] = []
 
     def drop_idle(self) -> None:

@@ -60,10 +60,17 @@ def operation_of(region: Region, family: str) -> GraphOperation:
     return next(op for op in inside if family_of(op.operator).name == family)
 
 
-def read_region(region: Region, pattern: Pattern, recorder: Recorder) -> tuple[Output, ...]:
-    """Records what a kernel computes; gives its results, cast to the dtypes that they are stored in."""
+def read_region(
+    region: Region, pattern: Pattern, recorder: Recorder, along: Callable[[GraphOperation], str] | None = None
+) -> tuple[Output, ...]:
+    """Records what a kernel computes; gives its results, cast to the dtypes that they are stored in.
+
+    `along` says which axis an operation reduces, where that is not the same for all.
+    """
     reader = _RegionReader(region, pattern, recorder)
     for operation in _graph_operations(region):
+        if along is not None:
+            recorder.reduced = along(operation)
         reader.run(operation)
     return reader.outputs()
 

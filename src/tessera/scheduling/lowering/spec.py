@@ -92,6 +92,23 @@ class MapReduceSpec:
 
 
 @dataclass(frozen=True)
+class RowsAndColumnsSpec:
+    """A kernel that reduces rows, along `lanes`, and columns, along `rows`, of one matrix: `outputs` are expressions
+    over both kinds of reductions, those over reductions of columns do not vary along `rows`.
+
+    With `part` each column is reduced in parts, of neighbouring rows: such an output is a reduction itself, and its
+    argument walks that axis.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    rows: str
+    lanes: str
+    outputs: tuple[Output, ...]
+    part: str | None = None
+
+
+@dataclass(frozen=True)
 class Sibling:
     """One of several products over the same first operand and axes: its second operand, and its sums."""
 
@@ -317,7 +334,14 @@ class WindowSpec:
 
 
 Spec: TypeAlias = (
-    ContractionSpec | MapReduceSpec | AttentionSpec | AttentionGradientSpec | ConvolutionSpec | WindowSpec | PackingSpec
+    ContractionSpec
+    | MapReduceSpec
+    | RowsAndColumnsSpec
+    | AttentionSpec
+    | AttentionGradientSpec
+    | ConvolutionSpec
+    | WindowSpec
+    | PackingSpec
 )
 """What a lowering is given, of any family."""
 

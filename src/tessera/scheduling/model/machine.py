@@ -13,7 +13,7 @@ from tessera.scheduling.language.columns import Columns, Knobs, Number, divided,
 from tessera.scheduling.model.estimate import LEVELS, PARTS
 from tessera.target import Ceilings, Target
 from tessera.target.ceilings import ComputeCeiling, MemoryCeiling
-from tessera.target.facts import USUAL_FMA_LATENCY, USUAL_TLB_PAGES, USUAL_WAKE_S
+from tessera.target.facts import USUAL_FMA_LATENCY, USUAL_STREAMS, USUAL_TLB_PAGES, USUAL_WAKE_S
 
 L1, L2, L3, DRAM = range(len(LEVELS))
 
@@ -61,7 +61,8 @@ def estimated_ceilings(target: Target, workers: int) -> Ceilings:
         flops["int8"] = 2 * _UNIT_FLOP_PER_CYCLE * cycles
     if target.core is not None:
         flops |= {dtype: rate * flops["fp32"] for dtype, rate in target.core.dots if dtype in flops}
-    bandwidth = {"L1": starts * vector_bytes * cycles}
+    loads = target.core.loads_per_cycle if target.core is not None else starts
+    bandwidth = {"L1": loads * vector_bytes * cycles}
     bandwidth |= {name: per_cycle * cycles for name, per_cycle in _ESTIMATED_BYTES_PER_CYCLE.items()}
     one, all_ = _ESTIMATED_DRAM
     bandwidth["DRAM"] = min(one * workers, all_)
@@ -82,7 +83,8 @@ class Machine:
     `byte_per_s` and `capacity` (bytes of a level that this worker can count on; infinite
     for DRAM) by level; `cycle_s` the length of a cycle as the arithmetic peak implies it; `source` is the ceilings'.
     `fma_latency` is in cycles, `tlb_pages` are what the first translation buffer reaches, `near_ways` the lines of L1
-    that fall into one set, `wake_s` the seconds for starting and joining the other workers.
+    that fall into one set, `wake_s` the seconds for starting and joining the other workers, `streams` the rows of
+    memory that are fetched ahead while they are read in turn.
     """
 
     flop_per_s: Mapping[str, float]
@@ -96,6 +98,7 @@ class Machine:
     tlb_pages: int = USUAL_TLB_PAGES
     near_ways: int = USUAL_WAYS
     wake_s: float = USUAL_WAKE_S
+    streams: int = USUAL_STREAMS
     _ladder: tuple[tuple[int, float], ...] = field(init=False, repr=False)
     _places: NDArray[np.intp] = field(init=False, repr=False)
     _sizes: NDArray[np.float64] = field(init=False, repr=False)
@@ -191,6 +194,7 @@ def machine(ceilings: Ceilings | None, target: Target, workers: int) -> Machine:
     return Machine(
         flops, bandwidth, {**capacity, "DRAM": float("inf")}, cycle_s, vector_bytes, source, unit, target.fma_latency,
         target.tlb_pages, max(target.cache_bytes("L1") // PAGE, 1) if target.level("L1") else USUAL_WAYS, target.wake_s,
+        target.streams,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ taken: what the machine had on which the default was found (Zen 4: 32 KiB, 1 MiB
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 from tessera.target import Target
 from tessera.target.facts import USUAL_WAKE_S
@@ -62,3 +62,19 @@ def sharing_flops(target: Target, usual: int) -> float:
         return usual
     does = 2 * target.fma_per_cycle * target.vector_bits // 32 / USUAL_FLOP_PER_CYCLE
     return usual * waking(target) * max(does, 1.0)
+
+
+class Share(NamedTuple):
+    """A part of all work, as a quotient of integers: these may be symbolic (`lazy/symbols`), which floats may not."""
+
+    part: int
+    whole: int
+
+    def is_within(self, factor: tuple[int, int], other: Share) -> bool:
+        """Whether it is at most so many times another, a factor that is a quotient, too."""
+        return self.part * other.whole * factor[1] <= factor[0] * other.part * self.whole
+
+
+def share_of(extent: int, workers: int) -> Share:
+    """The part of an extent that the busiest of some workers has."""
+    return Share(min(extent, -(-extent // workers)), max(extent, 1))

@@ -37,6 +37,13 @@ class Bucket:
         self._may_be_addressed = self._one is not None and mesh.state == "running"
         self._addressed: _AddressedExchange | None = None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether what was begun comes about by itself."""
+        exchange = self._one or self._packed
+        assert exchange is not None, "a bucket of several is packed"
+        return exchange.goes_on
+
     def begin(self, operands: Sequence[ByPlace]) -> Finishing:
         """Begins them, each of what devices have."""
         if self._may_be_addressed:

@@ -143,6 +143,10 @@ AddressedStart: TypeAlias = Callable[[ExchangeMemory, ExchangeMemory], Collectiv
 class StartingCommunicator(Communicator, Protocol):
     """A communicator that also begins collectives and ends them later, in the order in which they were begun."""
 
+    @property
+    def in_background(self) -> bool:
+        """Whether what was begun goes on while the program does something else."""
+
     def start_all_reduce(self, x: torch.Tensor, op: Reduction) -> CollectiveHandle:
         """Begins `all_reduce`."""
 

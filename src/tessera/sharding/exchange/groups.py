@@ -91,6 +91,11 @@ class GroupExchange:
         return None
 
     @property
+    def goes_on(self) -> bool:
+        """Whether what was begun comes about by itself."""
+        return self.mesh.state == "emulated" or self.communicator.in_background
+
+    @property
     def communicator(self) -> StartingCommunicator:
         """That of the one group that this process takes part in, on a running mesh."""
         (place,) = self.mesh.places
@@ -115,6 +120,11 @@ class PackedExchange:
             self._along[place] = [_extents(mesh, step, shape, group)[0] for step, shape in pairs]
         sizes = [sum(map(math.prod, own)) for own in self._own]
         self._one = GroupExchange(mesh, replace(steps[0], dim=0), shapes[0], sizes)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether what was begun comes about by itself."""
+        return self._one.goes_on
 
     def begin(self, shards: Sequence[Parts]) -> Callable[[], list[dict[int, torch.Tensor]]]:
         """Begins it, with what devices have of each of the tensors."""

@@ -6,11 +6,34 @@ collective comes after the last that does, whichever stream that is on.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from tessera.runtime.streams.operations import Operation
 from tessera.system import forks
+
+_thread: Final = threading.local()
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """This thread waits for collectives that the program began in its order: whichever thread that is, and whoever
+    begins others meanwhile.
+    """
+    before = is_reading()
+    _thread.reads = True
+    try:
+        yield
+    finally:
+        _thread.reads = before
+
+
+def is_reading() -> bool:
+    """Whether this thread is in a block of `reading`."""
+    found: bool = getattr(_thread, "reads", False)
+    return found
 
 
 class CollectiveOrder:

@@ -14,6 +14,7 @@ import torch
 from tessera.errors import ArgumentError, CollectiveOrderError
 from tessera.lazy.layouts import Shape
 from tessera.profiling.recording import instrumentation
+from tessera.sharding.exchange import order
 from tessera.sharding.exchange.communicator import (
     OUTSTANDING,
     REDUCTIONS,
@@ -32,21 +33,21 @@ from tessera.sharding.transport.contract import AddressedExchange, GroupTranspor
 class Handle:
     """A collective that was started. Its operand must not be written to before it was waited for."""
 
-    __slots__ = ("_begun", "_communicator", "_exchange", "_has_ended", "_result", "facts", "seen")
+    __slots__ = ("_begun", "_communicator", "_exchange", "_result", "facts", "has_ended", "seen")
 
     def __init__(
         self, communicator: ProcessCommunicator, exchange: Generator[None, None, torch.Tensor | None], seen: Seen
     ) -> None:
         self._communicator, self._exchange, self.seen = communicator, exchange, seen
         self._result: torch.Tensor | None = None
-        self._has_ended = False
+        self.has_ended = False
         self.facts: CollectiveFacts | None = None
         self._begun = time.monotonic_ns() if instrumentation.recordings else 0
         next(exchange)
 
     def end(self) -> None:
         """Returns when the result is there. Collectives that were started before end first."""
-        if not self._has_ended:
+        if not self.has_ended:
             self._communicator.end(self)
 
     def wait(self) -> torch.Tensor:
@@ -60,7 +61,7 @@ class Handle:
         try:
             next(self._exchange)
         except StopIteration as end:
-            self._result, self._has_ended = end.value, True
+            self._result, self.has_ended = end.value, True
         if self._begun and instrumentation.recordings:
             self.facts = self._communicator.facts(self._begun, self.seen.number)
 
@@ -95,6 +96,13 @@ class ProcessCommunicator:
         self._number = 0
         self._under_way: deque[Handle] = deque()
         self._turn = threading.Lock()
+        self._readers: set[int] = set()
+        """The threads that wait for, or have, their turn to read what was begun before."""
+
+    @property
+    def in_background(self) -> bool:
+        """See `StartingCommunicator`."""
+        return self.transport.in_background
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Memory for an operand that the group's transport reads without copying it first."""
@@ -245,15 +253,23 @@ class ProcessCommunicator:
 
     def end(self, handle: Handle) -> None:
         """Ends collectives that were started, in their order, up to this one."""
-        self._take_turn()
+        reader = self._take_turn_to_end()
         try:
-            while self._under_way:
-                first = self._under_way.popleft()
-                self._finish(first)
-                if first is handle:
-                    break
+            while self._under_way and not handle.has_ended:
+                self._finish(self._under_way.popleft())
         finally:
             self._turn.release()
+            self._readers.discard(reader)
+
+    def finish(self) -> None:
+        """Ends all collectives that were started."""
+        reader = self._take_turn_to_end()
+        try:
+            while self._under_way:
+                self._finish(self._under_way.popleft())
+        finally:
+            self._turn.release()
+            self._readers.discard(reader)
 
     def facts(self, begun_ns: int, number: int) -> CollectiveFacts:
         """What records say of the collective that has just ended."""
@@ -302,11 +318,23 @@ class ProcessCommunicator:
         self._page.finish(self._key, handle.seen.number)
 
     def _take_turn(self) -> None:
-        if not self._turn.acquire(blocking=False):
+        if not self._turn.acquire(blocking=bool(self._readers)):
             raise CollectiveOrderError(
                 f"another thread is in a collective of ranks {', '.join(map(str, self.ranks))}",
                 hints=["one thread at a time calls the collectives of a group: their order must not be left to chance"],
             )
+
+    def _take_turn_to_end(self) -> int:
+        """Takes the turn to end collectives. Who reads what the program began before may be any thread: it waits for
+        its turn, and is waited for, by its number, which is given.
+        """
+        if not order.is_reading():
+            self._take_turn()
+            return 0
+        reader = threading.get_ident()
+        self._readers.add(reader)
+        self._turn.acquire()
+        return reader
 
     def _all_reduce(self, shape: Shape, dtype: torch.dtype, op: Reduction) -> _Kind:
         key = ("all_reduce", op, shape, dtype)

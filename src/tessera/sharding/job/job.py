@@ -13,6 +13,7 @@ import torch.distributed as dist
 from tessera.errors import ArgumentError
 from tessera.sharding.job.beside import beside
 from tessera.sharding.job.communicator import ProcessCommunicator
+from tessera.sharding.job.links import Door, Listening, own_address
 from tessera.sharding.job.members import Member
 from tessera.sharding.job.page import Page
 from tessera.sharding.job.patience import Patience
@@ -25,6 +26,7 @@ from tessera.sharding.transport.shared import PeerMemory, SharedTransport
 from tessera.system import forks
 
 if TYPE_CHECKING:
+    from torch.distributed import Store
     from torch.distributed.device_mesh import DeviceMesh
 
 T = TypeVar("T")
@@ -60,6 +62,21 @@ class ProcessJob:
         for rank in others:
             self.watcher.pages[rank] = _mapped(Page, self.watcher.take(rank, "page", _WHOLE, _JOINING))
 
+    def meet_elsewhere(self, store: Store) -> None:
+        """Links this rank to the first rank of each other host, and lets in those of others where it is one itself. All
+        ranks do so, and hear through the store where to go. Raises OSError where one cannot be reached.
+        """
+        firsts: dict[str, int] = {}
+        for member in self.members:
+            firsts.setdefault(member.host, member.rank)
+        own = self.members[self.rank].host
+        door = None
+        if firsts.pop(own) == self.rank:
+            door = Door(own_address(os.environ.get("MASTER_ADDR", "")))
+            store.set(f"door/{self.rank}", door.at.text)
+        listening = {rank: Listening.read(store.get(f"door/{rank}").decode()) for rank in firsts.values()}
+        self.watcher.meet_elsewhere([each for each in self.members if each.host != own], listening, door)
+
     @property
     def process_group(self) -> dist.ProcessGroup | None:
         """The process group of all ranks whose backend is Gloo; None: the default one."""
@@ -75,6 +92,15 @@ class ProcessJob:
         names = tuple(name for name, _ in axes)
         doing = f"rank {self.rank} makes a DeviceMesh"
         return beside(lambda: DeviceMesh("cpu", grid, mesh_dim_names=names), self.watcher, doing)
+
+    def spans_hosts(self, ranks: Sequence[int]) -> bool:
+        """Whether these ranks run on several hosts: the same on every rank."""
+        return len({self.members[rank].host for rank in ranks}) > 1
+
+    def finish(self) -> None:
+        """Ends what this rank has begun and nobody has waited for. Raises what waiting for other ranks raises."""
+        for communicator in list(self._communicators.values()):
+            communicator.finish()
 
     def use(self, group: dist.ProcessGroup | None) -> None:
         """Sends messages by a process group whose backend is Gloo; None for the default one."""

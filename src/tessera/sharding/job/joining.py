@@ -80,6 +80,8 @@ def _joined() -> ProcessJob:
     texts = _beside(lambda: _told(own, watcher.rank, size, members.myself(watcher.rank, watcher.mailbox.name)), watcher)
     job = ProcessJob(watcher, [members.read(text) for text in texts])
     job.meet()
+    if job.spans_hosts(range(job.size)):
+        _beside(lambda: job.meet_elsewhere(own), watcher)
     group = _beside(lambda: _gloo(has_group, store, watcher.rank, size, timeout), watcher)
     job.use(group)
     return job
@@ -139,15 +141,32 @@ def _relay(watcher: Watcher) -> None:
 
 
 def _leave(watcher: Watcher) -> None:
-    """The program has ended. What frees a process group ends the process with an error while a thread is in Gloo, where
-    one stays for ever after a fault: then the process ends here, and its exit code is 1 after a fault.
+    """The program has ended: what it has begun is ended, too. What frees a process group ends the process with an error
+    while a thread is in Gloo, where one stays for ever after a fault: then the process ends here, and its exit code is
+    1 after a fault.
     """
+    is_whole = _finish(watcher)
     watcher.leave()
-    is_stuck = gloo.is_busy() or beside.is_busy()
+    is_stuck = not is_whole or gloo.is_busy() or beside.is_busy()
     if is_stuck and not _is_forked:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0 if watcher.fault is None else 1)
+        os._exit(0 if is_whole and watcher.fault is None else 1)
+
+
+def _finish(watcher: Watcher) -> bool:
+    """Waits for what nobody has waited for, which others may need; gives whether all went well. An error is told, and
+    printed, as one of the program.
+    """
+    job = _job
+    if job is None or job.watcher is not watcher or _is_forked or watcher.has_raised:
+        return True
+    try:
+        job.finish()
+    except TesseraError as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return False
+    return True
 
 
 def _forked() -> None:

@@ -8,6 +8,8 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tessera import settings
+
 
 @dataclass(frozen=True)
 class Member:
@@ -60,6 +62,9 @@ def is_stopped(pid: int) -> bool:
 
 
 def _host() -> str:
-    """Equal for processes that can see each other: one kernel, and its namespaces of processes and networks."""
+    """Equal for processes that can see each other: one kernel, and its namespaces of processes and networks; where
+    parts of a host have names, as one that stands for several, also one name.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return " ".join([boot, *(str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("pid", "net"))])
+    spaces = [str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("pid", "net")]
+    return " ".join([boot, *spaces, settings.current().host]).rstrip()

@@ -16,10 +16,12 @@ Groups and descriptions take each other's places when there are too many: the pa
 
 from __future__ import annotations
 
+import base64
 import mmap
 import os
 import struct
 import time
+import zlib
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -62,7 +64,7 @@ class Page:
     """A page, of this rank or of another."""
 
     def __init__(self, descriptor: int) -> None:
-        self._memory = mmap.mmap(descriptor, PAGE_BYTES, prot=mmap.PROT_READ)
+        self._memory: mmap.mmap | bytearray = mmap.mmap(descriptor, PAGE_BYTES, prot=mmap.PROT_READ)
 
     @property
     def state(self) -> State:
@@ -105,12 +107,39 @@ class Page:
             return None
         return Seen(number, fingerprint, self._text(_DESCRIPTIONS_AT + index % _DESCRIPTIONS * _DESCRIPTION_BYTES))
 
+    def sent(self) -> tuple[str, int]:
+        """The page as text, and how long ago its rank's watcher ran, in nanoseconds."""
+        data = bytes(self._memory[:PAGE_BYTES])
+        return base64.b64encode(zlib.compress(data, 1)).decode(), time.monotonic_ns() - self.beat_ns
+
     def _word(self, at: int) -> int:
         return int(_WORD.unpack_from(self._memory, at)[0])
 
     def _text(self, at: int) -> str:
         length = self._word(at)
-        return self._memory[at + 8 : at + 8 + length].decode(errors="replace")
+        return bytes(self._memory[at + 8 : at + 8 + length]).decode(errors="replace")
+
+
+class SentPage(Page):
+    """The page of a rank on another host, as it was when that last sent it."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray(PAGE_BYTES)
+        _WORD.pack_into(self._memory, 16, _GROUPS_AT)
+        self._heard()
+
+    def _heard(self, age_ns: int = 0) -> None:
+        _WORD.pack_into(self._memory, 8, time.monotonic_ns() - age_ns)
+
+    def take(self, text: str, age_ns: int) -> None:
+        """Takes what `sent` made; hosts have clocks of their own, and tell each other ages."""
+        try:
+            data = zlib.decompress(base64.b64decode(text))
+        except (ValueError, zlib.error):
+            return
+        if len(data) == PAGE_BYTES:
+            self._memory[:] = data
+            self._heard(age_ns)
 
 
 class OwnPage(Page):

@@ -33,6 +33,7 @@ class Patience:
     def __init__(self, watcher: Watcher, ranks: Sequence[int], key: int, members: Sequence[Member]) -> None:
         self._watcher, self._ranks, self._key = watcher, ranks, key
         self._members = {member.rank: member for member in members}
+        self._host = self._members[watcher.rank].host
         self.fault_address = watcher.fault_address
         self.current = Seen(0, 0, "")
         self._since: float | None = None
@@ -101,6 +102,8 @@ class Patience:
 
     def _compare(self) -> None:
         """Looks whether others have come with another collective. Some transports only see that nothing comes."""
+        if self._watcher.elsewhere is not None:
+            self._watcher.elsewhere.ask(self._ranks)  # what comes is looked at the next time
         for rank in self._ranks:
             page = self._watcher.pages.get(rank)
             seen = page.entry(self._key, self.current.number) if page is not None else None
@@ -137,7 +140,8 @@ class Patience:
             if silent_s > _SILENT_S:
                 self._warned = now
                 member = self._members.get(rank)
-                stopped = " (its process is stopped)" if member is not None and is_stopped(member.pid) else ""
+                is_here = member is not None and member.host == self._host
+                stopped = " (its process is stopped)" if member and is_here and is_stopped(member.pid) else ""
                 text = f"rank {rank} has not answered for {silent_s:.1f} s{stopped}; {self.doing()}"
                 warnings.warn(text, SilentRankWarning, stacklevel=2)
 

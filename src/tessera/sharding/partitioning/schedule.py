@@ -9,7 +9,7 @@ buckets: so do the gradients of a step, in the order in which the backward pass 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -58,39 +58,66 @@ class Start:
 
 @dataclass(frozen=True)
 class Wait:
-    """Exchanges, begun as one, whose results have to be there from here on."""
+    """Exchanges, begun as one, whose results have to be there from here on: of this program, or of one before it, of
+    which these are leaves.
+    """
 
     bucket: tuple[int, ...]
 
 
-Step: TypeAlias = Evaluate | Start | Wait
+@dataclass(frozen=True)
+class Leave:
+    """Everything has begun: whoever reads what the steps behind this one make takes them."""
+
+
+Step: TypeAlias = Evaluate | Start | Wait | Leave
 
 
 @dataclass(frozen=True)
 class OverlapLimits:
     """What is worth a stop, how large buckets are, and in how many pieces (`chunk`) products beside exchanges are
     computed: "auto" has the model of programs say it, "tune" the times of calls. Without `overlap` every exchange is
-    waited for at once.
+    waited for at once; with `leaves` what the results of a program alone need is waited for by those who read them.
     """
 
     overlap: bool = True
     chunk: ChunkCount = 1
     worth_flops: float = WORTH_FLOPS
     bucket_bytes: int = BUCKET_BYTES
+    leaves: bool = False
 
 
 USUAL: Final = OverlapLimits()
 
 
-def schedule_of(program: LocalProgram, limits: OverlapLimits) -> list[Step]:
-    """The steps of a program; the same on every device."""
-    return _Schedule(program, limits).run()
+def schedule_of(program: LocalProgram, limits: OverlapLimits, late: Mapping[int, int] | None = None) -> list[Step]:
+    """The steps of a program; the same on every device. `late` leaves, by number, are results that programs before it
+    may still wait for: in which order, those of one number together. When exchanges begin does not hang on them.
+    """
+    return _Schedule(program, limits, late or {}).run()
+
+
+def told(program: LocalProgram, steps: Sequence[Step]) -> Iterator[str]:
+    """The steps as text, a line for each."""
+    for step in steps:
+        if isinstance(step, Leave):
+            yield "here the program ends; who first reads a result does what it hangs on:"
+        elif isinstance(step, Evaluate):
+            yield f"compute {_names(step.wanted)}"
+        else:
+            first = program.instructions[step.bucket[0]]
+            what = f"{first.step} of " if isinstance(first, ShardMove) else "results of programs before: "
+            yield f"{'begin' if isinstance(step, Start) else 'wait for'} {what}{_names(step.bucket)}"
+
+
+def _names(numbers: Sequence[int]) -> str:
+    return ", ".join(f"%{number}" for number in numbers)
 
 
 class _Schedule:
     """Makes one schedule. Sets of values are integers with a bit for each."""
 
-    def __init__(self, program: LocalProgram, limits: OverlapLimits) -> None:
+    def __init__(self, program: LocalProgram, limits: OverlapLimits, late: Mapping[int, int]) -> None:
         self._program, self._limits = program, limits
         self._below: list[int] = []
         """Of each value, what it is made of, itself included."""
@@ -104,9 +131,15 @@ class _Schedule:
             self._needed |= self._below[root]
         self._work = [work_of(program, number) for number in range(len(program.instructions))]
         self._read_by = self._readers()
-        self._done = _set(n for n, each in enumerate(program.instructions) if isinstance(each, Read))
+        reads = {n: late.get(n) for n, each in enumerate(program.instructions) if isinstance(each, Read)}
+        self._done = _set(n for n, when in reads.items() if when is None)
+        self._given = _set(reads) | _set(n for n, each in enumerate(program.instructions) if is_exchange(each))
+        """What is not computed here."""
         self._under_way: dict[int, tuple[int, ...]] = {}
         """By exchange that has begun, its bucket; in the order of beginning."""
+        for when in sorted({when for when in reads.values() if when is not None}):
+            bucket = tuple([n for n, each in reads.items() if each == when and self._needed >> n & 1])
+            self._under_way |= dict.fromkeys(bucket, bucket)
         self._steps: list[Step] = []
 
     def run(self) -> list[Step]:
@@ -116,10 +149,37 @@ class _Schedule:
         exchanges.sort(key=lambda number: (self._work_of(self._below[number]), number))
         for released in self._released(exchanges):
             self._release(released)
-        self._evaluate(self._needed & ~self._done & ~_set(exchanges))
+        rest = self._needed & ~self._done & ~self._given
+        if self._limits.leaves and self._limits.overlap:
+            self._leave(rest)
+        else:
+            self._evaluate(rest)
         for root in self._program.roots:
             self._wait_for(root)
         return self._steps
+
+    def _leave(self, members: int) -> None:
+        """Computes what hangs on no exchange that is under way; then comes each of those, and what hangs on it."""
+        for number in _numbers(members):  # leaves are there before the program is left
+            for each in _numbers(self._below[number] & ~self._done & self._given):
+                if not is_exchange(self._program.instructions[each]):
+                    self._wait_for(each)
+        for root in self._program.roots:
+            if not is_exchange(self._program.instructions[root]):
+                self._wait_for(root)
+        members = self._compute_ready(members)
+        self._steps.append(Leave())
+        while self._under_way:
+            self._wait_for(next(iter(self._under_way)))
+            members = self._compute_ready(members)
+
+    def _compute_ready(self, members: int) -> int:
+        """Computes those that wait for nothing; gives the rest."""
+        awaited = _set(self._under_way)
+        ready = _set(number for number in _numbers(members) if not self._below[number] & awaited)
+        if ready:
+            self._compute(ready)
+        return members & ~ready
 
     def _readers(self) -> list[int]:
         readers = [0] * len(self._program.instructions)
@@ -152,8 +212,7 @@ class _Schedule:
         wanted = 0
         for number in group:
             wanted |= self._below[self._operand(number)]
-        exchanges = _set(n for n in _numbers(wanted) if is_exchange(self._program.instructions[n]))
-        self._evaluate(wanted & ~self._done & ~exchanges)
+        self._evaluate(wanted & ~self._done & ~self._given)
         for number in group:
             self._wait_for(self._operand(number))  # an exchange that reads what another one gives
         buckets: dict[object, list[int]] = {}

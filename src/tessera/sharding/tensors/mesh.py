@@ -36,6 +36,9 @@ class MeshJob(Protocol):
     def communicator(self, ranks: tuple[int, ...]) -> StartingCommunicator:
         """The communicator of these ranks, of which this is one."""
 
+    def spans_hosts(self, ranks: tuple[int, ...]) -> bool:
+        """Whether these ranks run on several hosts."""
+
     def device_mesh(self, ranks: tuple[int, ...], axes: tuple[tuple[str, int], ...]) -> DeviceMesh:
         """Torch's mesh of all ranks, in this order, with these axes; all ranks ask for it."""
 
@@ -49,6 +52,10 @@ class Alone:
     def communicator(self, ranks: tuple[int, ...]) -> StartingCommunicator:
         """Nobody asks for one: along an axis of one device nothing moves."""
         raise AssertionError("a job of one rank exchanges nothing")
+
+    def spans_hosts(self, ranks: tuple[int, ...]) -> bool:
+        """No."""
+        return False
 
     def device_mesh(self, ranks: tuple[int, ...], axes: tuple[tuple[str, int], ...]) -> DeviceMesh:
         """Nobody asks for one."""
@@ -101,6 +108,12 @@ class Mesh:
         self.state: Final[State] = _state(self.devices, self.job, backend)
         exchanging = self.job if self.state == "running" and self.job.size > 1 else None
         self._value: Final = (self.grid, self.devices, self.state, exchanging)
+        self.has_messages: Final = self.state == "emulated" or (
+            exchanging is not None and exchanging.spans_hosts(self.devices)
+        )
+        """Whether devices exchange by messages, which travel while ranks do something else: those of several hosts do.
+        On emulated meshes programs are as they are there.
+        """
         self._hash: Final = hash(self._value)  # every evaluation looks programs up by their mesh
 
     @property
@@ -145,6 +158,11 @@ class Mesh:
     def is_elsewhere(self) -> bool:
         """Whether other ranks of the job have the mesh's devices, and this process none."""
         return self.state == "running" and self.job.rank not in self.devices
+
+    def is_replaced_by(self, other: Mesh) -> bool:
+        """Whether another mesh is of a job that took the place of this one's."""
+        jobs = self._value[-1], other._value[-1]
+        return None not in jobs and jobs[0] is not jobs[1]
 
     def group(self, axis: str, place: int) -> tuple[int, ...]:
         """The places that differ from one along an axis alone, in order."""

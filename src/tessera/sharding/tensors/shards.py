@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
@@ -23,21 +23,39 @@ from tessera.lazy.structures import interning
 from tessera.ops.collective.records import CONSTRAIN
 from tessera.sharding.tensors.mesh import Mesh
 
+
+class LaterShards(Protocol):
+    """Shards that are yet to come, by place."""
+
+    def take(self) -> Mapping[int, Leaf]:
+        """Gives them when they are there. Raises what waiting for other ranks raises."""
+
+
 Making: TypeAlias = Callable[[int], torch.Tensor]
 """Gives the shard at a place of the mesh."""
 
 
 class Shards:
-    """The owner of a leaf that is shared out over a mesh. Without `made` its shards are on their way."""
+    """The owner of a leaf that is shared out over a mesh. Without `made` its shards are on their way. Those that are
+    `late` are the results of a program that was left before they were there, on some ranks if not on this one: which
+    program, and which of its results, in their order.
+    """
 
     def __init__(
-        self, mesh: Mesh, shape: Shape, dtype: DType, layout: Layout, made: Mapping[int, Leaf] | Making | None
+        self,
+        mesh: Mesh,
+        shape: Shape,
+        dtype: DType,
+        layout: Layout,
+        made: Mapping[int, Leaf] | Making | LaterShards | None,
+        late: tuple[int, int] | None = None,
     ) -> None:
         self.mesh = mesh
         self.shape = shape
         self.dtype = dtype
         self.layout = layout
         self._made = made
+        self.late = late
         self._lock = threading.Lock()
 
     def leaf(self) -> Leaf:
@@ -45,8 +63,9 @@ class Shards:
         return ShardedLeaf(interning.sharded(self.shape, self.dtype, self.layout), 0, self)
 
     def leaves(self) -> Mapping[int, Leaf]:
-        """The shards that this process holds, by place. Raises AbstractMeshError (E_MESH_ABSTRACT) where there are
-        none, and MemoryLimitError (E_MEMORY_LIMIT) where they do not fit.
+        """The shards that this process holds, by place; waits for those that are yet to come. Raises AbstractMeshError
+        (E_MESH_ABSTRACT) where there are none, MemoryLimitError (E_MEMORY_LIMIT) where they do not fit, and what
+        waiting for other ranks raises.
         """
         made = self._made
         if made and type(made) is dict:
@@ -54,18 +73,25 @@ class Shards:
         places = self.mesh.places
         if made is None:
             raise AssertionError("shards that are on their way are waited for before they are read")
-        if not isinstance(made, Mapping):
-            with self._lock:
-                if self._made is made:
-                    check_memory(self.shard_bytes * len(places), f"{len(places)} shards of {describe(self)}")
-                    self._made = {place: from_torch(made(place)) for place in places}
-                made = self._made
-        assert isinstance(made, Mapping)
-        return made
+        if isinstance(made, Mapping):
+            return made
+        if not callable(made):
+            taken = self._made = made.take()
+            return taken
+        with self._lock:
+            if self._made is made:
+                check_memory(self.shard_bytes * len(places), f"{len(places)} shards of {describe(self)}")
+                self._made = {place: from_torch(made(place)) for place in places}
+            assert isinstance(self._made, Mapping)
+            return self._made
 
     @property
     def held(self) -> tuple[Leaf, ...]:
-        """The shards that this process holds as far as they exist already."""
+        """The shards that this process holds as far as they exist already; those that are yet to come are waited
+        for.
+        """
+        if self.late is not None:
+            return tuple(self.leaves().values())
         return tuple(self._made.values()) if isinstance(self._made, Mapping) else ()
 
     def fill(self, made: Mapping[int, Leaf]) -> None:

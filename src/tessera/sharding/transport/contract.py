@@ -85,6 +85,9 @@ class GroupTransport(Protocol):
 
     name: str
 
+    in_background: bool
+    """Whether what was begun goes on while the program does something else."""
+
     arrival_ns: int | None
     """When the last of the other ranks came to the exchange that ended last, by the monotonic clock; None where that is
     not known, or where nobody records it.

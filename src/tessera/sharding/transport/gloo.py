@@ -58,6 +58,7 @@ class GlooTransport:
     """
 
     name = "gloo"
+    in_background = True
     arrival_ns: int | None = None
 
     def __init__(

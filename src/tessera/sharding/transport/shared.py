@@ -78,6 +78,7 @@ class SharedTransport:
     """
 
     name = "shared"
+    in_background = False
     sent_bytes = 0
 
     def __init__(

@@ -20,7 +20,7 @@ from tessera.target import CoreFacts, Target, detect
 from tessera.target.stored_ceilings import stored_core
 from tests.unit.scheduling.problems import AMX, AVX2
 
-MADE = CoreFacts(2, 4, 2, 4, 2, 3e-10, 64, 1e-6, date=datetime.now(UTC).isoformat())
+MADE = CoreFacts(2, 4, 2, 4, 2, 3e-10, 64, 16, 1e-6, date=datetime.now(UTC).isoformat())
 
 
 def called(text: str, name: str, repetitions: int, source: ctypes.Array[ctypes.c_int64]) -> int:
@@ -60,6 +60,12 @@ def test_probes_are_code_for_each_kind_of_machine(machine: Target) -> None:
 def test_sizes_end_where_loads_begin_to_take_longer() -> None:
     assert core_facts.within([(1, 1.0), (2, 0.9), (4, 1.1), (8, 2.5), (16, 0.9)], 2.0) == 4
     assert core_facts.within([(1, 1.0), (2, 1.9)], 2.0) is None
+
+
+def test_rows_are_followed_up_to_where_loads_are_nearer_to_those_in_no_order() -> None:
+    busy_first = [(4, 14.0), (8, 3.0), (16, 6.0), (32, 11.0), (64, 6.0)]
+    assert core_facts.followed(busy_first, 14.0) == 16
+    assert core_facts.followed([(4, 9.0), (8, 9.0)], 9.0) == 0  # nothing is fetched ahead
 
 
 def test_this_machine_is_measured() -> None:

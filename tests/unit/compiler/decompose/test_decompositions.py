@@ -66,6 +66,9 @@ WAYS: dict[str, Callable[[], Tensor]] = {
     "shared-packing": lambda: op.matmul(normal(35, 67), normal(67, 51)).pin(pack_b="shared"),
     "packed-weights": lambda: op.relu(op.conv2d(normal(2, 3, 11, 9), normal(5, 3, 3, 2), padding=1)),
     "on-copies": lambda: op.sum(turned(3, 13, 5, 7) * 2.5, axis=(1, 2)),
+    "parts-of-columns": lambda: op.sum(op.softmax(normal(70, 13)), axis=0),
+    "few-rows-apart": lambda: op.sum(op.softmax(normal(3, 30_000)), axis=0),
+    "rows-apart-from-columns": lambda: op.sum(op.softmax(op.transpose(normal(13, 7), (1, 0))), axis=0),
     "operation-by-operation": lambda: op.sum(turned(2, 5, 6, 5) + normal(6, 1, 1), axis=(1, 2, 3)),
 }
 

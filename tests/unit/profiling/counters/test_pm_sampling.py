@@ -40,6 +40,7 @@ class Cupti:
         self.called.append(name.removeprefix("cupti"))
         if name == self.failing:
             return self.result
+        assert self.called[0] == "ProfilerInitialize"  # before it, a real one refuses its parameters
         fill: dict[str, dict[str, Any]] = {
             "cuptiDeviceGetChipName": {"pChipName": b"GH100"},
             "cuptiPmSamplingGetCounterAvailability": {"counterAvailabilityImageSize": 8},

@@ -54,6 +54,10 @@ class Cupti:
         }
         for field, value in fill.get(name, {}).items():
             setattr(given, field, value)
+        # As a real one: a device is not asked before the profiler is ready, and a context is named.
+        assert self.called[0] == "ProfilerInitialize"
+        if name in ("cuptiProfilerGetCounterAvailability", "cuptiRangeProfilerEnable"):
+            assert given.ctx == 7
         if name == "cuptiRangeProfilerSetConfig":
             assert (given.structSize, given.range, given.replayMode) == (90, 1, 2)
         if name == "cuptiProfilerHostEvaluateToGpuValues":
@@ -64,6 +68,7 @@ class Cupti:
 
 def install(monkeypatch: pytest.MonkeyPatch, fake: Cupti) -> Cupti:
     monkeypatch.setattr(perfworks, "library", lambda: fake)
+    monkeypatch.setattr(range_profiling, "current_context", lambda: 7)
     return fake
 
 
@@ -115,6 +120,15 @@ def test_an_exception_of_the_program_ends_the_profiling(monkeypatch: pytest.Monk
     with pytest.raises(ZeroDivisionError):
         counted(lambda: 1 / 0, "GH100", 1)
     assert cupti.called[-3:] == ["RangeProfilerStop", "RangeProfilerDisable", "ProfilerHostDeinitialize"]
+
+
+def test_without_a_driver_there_is_no_context_to_count_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    with pytest.raises(LibraryError, match=r"no NVIDIA driver: libcuda\.so\.1"):
+        range_profiling.current_context()
 
 
 def test_structures_have_the_sizes_of_the_header() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.families.family import PARALLEL_BYTES, PARALLEL_FLOPS, pays
-from tessera.scheduling.families.product.space import default_schedule
+from tessera.scheduling.families.product.space import default_schedule, space
 from tessera.scheduling.families.rows.space import default_schedule as default_row_schedule
 from tessera.scheduling.model.machine import machine
 from tessera.target import MemoryLevel, Target
@@ -53,6 +53,27 @@ def test_one_multiply_add_a_cycle_needs_smaller_register_tiles() -> None:
     assert micro == [(12, 32), (12, 32), (8, 32)]
 
 
+def test_rows_of_weights_far_apart_are_walked_as_many_at_a_time_as_are_fetched_ahead() -> None:
+    few = product(16, 4096, 4096)
+    followed = [CPU.with_core(replace(TWO_STARTS, streams=streams)) for streams in (0, 4, 16, 64, 500)]
+    depths = [default_schedule(replace(few, target=target)).integers("tile")[2] for target in followed]
+    assert depths == [16, 8, 16, 64, 64]
+
+
+def test_reading_a_where_it_lies_is_judged_by_the_ways_of_the_first_cache() -> None:
+    problem = product(1024, 1024, 1024)
+    broad = space(problem).starts[0]
+    assert (broad["micro"], broad["pack_a"], broad["order"]) == ((6, 64), False, "rows")
+    assert not space(problem).violations(broad)
+    gains = []
+    for near in (32 << 10, 48 << 10):  # eight ways, and twelve: as many as there are rows of A, a page apart
+        model = RooflineModel(None, with_caches(CPU, near, 2 << 20, 32 << 20).with_core(TWO_STARTS))
+        packed, in_place = (default_schedule(problem).replace(pack_a=packs) for packs in (True, False))
+        gains.append(model.estimate(problem, packed).seconds / model.estimate(problem, in_place).seconds)
+    assert gains[0] < 0.9
+    assert gains[1] > 1
+
+
 def test_results_bypass_a_small_cache_earlier() -> None:
     streams = [
         default_row_schedule(replace(rows(1024, 1024), target=target))["nontemporal"]
@@ -75,7 +96,7 @@ def test_a_worker_is_woken_for_more_where_waking_it_costs_more() -> None:
 
 
 def test_the_model_counts_what_was_measured() -> None:
-    core = replace(TWO_STARTS, fma_latency=8, wake_s=50e-6, tlb_pages=96)
+    core = replace(TWO_STARTS, fma_latency=8, wake_s=50e-6, tlb_pages=96, streams=64, loads_per_cycle=2)
     plain, found = (RooflineModel(None, target) for target in (CPU.with_core(TWO_STARTS), CPU.with_core(core)))
     few = product(4, 64, 512)
     schedule = default_schedule(few).replace(micro=(4, 16), tile=(144, 4096, 256))
@@ -83,5 +104,10 @@ def test_the_model_counts_what_was_measured() -> None:
     shared = product(512, 512, 512, 2)
     waking = [model.estimate(shared, default_schedule(shared)).terms["launch"] for model in (plain, found)]
     assert waking[1] - waking[0] > 45e-6
-    assert machine(None, found.target, 1).tlb_pages == 96
+    counted = machine(None, found.target, 1)
+    assert (counted.tlb_pages, counted.streams) == (96, 64)
+    assert counted.byte_per_s["L1"] == 2 * machine(None, plain.target, 1).byte_per_s["L1"]
+    narrow = product(16, 2000, 4096)  # whose rows fall into many sets of L1, so that only prefetching is lost
+    far = default_schedule(narrow).replace(tile=(144, 1024, 64), micro=(12, 32), pack_b=False)
+    assert found.estimate(narrow, far).terms["DRAM"] < plain.estimate(narrow, far).terms["DRAM"]
     assert machine(None, with_caches(CPU, 48 << 10, 1 << 20, 32 << 20), 1).near_ways == 12

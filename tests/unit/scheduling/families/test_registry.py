@@ -55,6 +55,7 @@ def test_every_folder_has_a_family_with_classes_of_its_own() -> None:
         "packing",
         "contraction",
         "map-reduce",
+        "rows-and-columns",
         "window",
     ]
     classes = [each for family in families() for each in (family.spec, family.problem)]
@@ -112,7 +113,10 @@ def test_the_compiler_runs_its_kernels_under_every_value_of_its_knob(toy: Family
 def test_kernels_that_no_family_computes_are_refused_by_name() -> None:
     with pytest.raises(CompileError, match="no family computes kernels of 'tree'") as caught:
         family_of_region("tree")
-    assert "there are attention, attention_gradient, column, contraction, convolution, row, window" in str(caught.value)
+    assert (
+        "there are attention, attention_gradient, column, contraction, convolution, row, rows_and_columns, window"
+        in str(caught.value)
+    )
 
 
 def test_a_family_without_kernels_for_gpus_says_so(toy: Family) -> None:

@@ -141,6 +141,8 @@ def main() -> None:
                 changes: dict[str, Any] = {"launcher": launcher.name, **job["settings"]}
                 os.close(0)
                 launcher.close()
+                if job["hosts"]:
+                    changes["host"] = job["hosts"][rank]
                 with settings.override(**changes):
                     live(partial(function(job["function"]), **job["arguments"]))
         out, err = io.BytesIO(), io.BytesIO()
@@ -167,13 +169,16 @@ class Nursery:
         function: str,
         changes: dict[str, Any] | None = None,
         apart: Sequence[int] = (),
+        hosts: Sequence[str] = (),
         **arguments: Any,
     ) -> Outcome:
-        """Runs a function of `work` in so many ranks, of which those `apart` are each on a host of their own."""
+        """Runs a function of `work` in so many ranks, of which those `apart` are each on a host of their own; `hosts`
+        are by rank the names of hosts that they count as being on.
+        """
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         job = {"ranks": ranks, "function": function, "settings": changes or {}, "arguments": arguments}
-        job["apart"] = list(apart)
+        job |= {"apart": list(apart), "hosts": list(hosts)}
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
         return Outcome(**json.loads(self.process.stdout.readline()))

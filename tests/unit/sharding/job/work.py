@@ -24,13 +24,15 @@ from tessera import Tensor, dist, grad, op, settings, stream
 from tessera.errors import TesseraError
 from tessera.lazy.evaluation import evaluate
 from tessera.ops.spectral.spelling import LONG
+from tessera.sharding.bound_program import BoundProgram
 from tessera.sharding.exchange import emulated
 from tessera.sharding.exchange.communication import CommunicationOptions, using
 from tessera.sharding.exchange.communicator import REDUCTIONS, Reduction
 from tessera.sharding.job import join
 from tessera.sharding.job.communicator import ProcessCommunicator
 from tessera.sharding.job.job import ProcessJob, TransportName
-from tessera.sharding.partitioning.schedule import OverlapLimits
+from tessera.sharding.partitioning.program import LocalProgram
+from tessera.sharding.partitioning.schedule import OverlapLimits, Start, Step, Wait, told
 from tessera.sharding.transport import gloo
 from tests.mesh.checking import agree
 from tests.mesh.drawing import NAMES, drawn
@@ -534,6 +536,125 @@ def mesh_overlap(transport: str) -> None:
                 found = [result.full().torch() for result in results()]
             same.append(all(torch.equal(*pair) for pair in zip(found, wanted, strict=True)))
     tell(same=same)
+
+
+def left_loop(mesh: dist.Mesh, steps: int, between: Callable[[list[Tensor]], None] | None = None) -> list[torch.Tensor]:
+    """Weights after steps of descent, whole numbers all, and the losses."""
+    whole = torch.arange(12.0 * 12).reshape(12, 12).remainder(3) - 1
+    weights = [dist.distribute(whole.roll(n), None, mesh) for n in range(3)]
+    x = dist.distribute(whole[:, :6].T.contiguous(), dist.ShardSpec((0,), ("dp",)), mesh)
+
+    def loss(*weights: Tensor) -> Tensor:
+        y = x
+        for weight in weights:
+            y = op.minimum(op.relu(op.matmul(y, weight)), 3.0)
+        return op.sum(y)
+
+    losses: list[Tensor] = []
+    for _ in range(steps):
+        value, found = grad.value_and_grad(loss, (0, 1, 2))(*weights)
+        weights = [weight - each for weight, each in zip(weights, found, strict=True)]
+        evaluate([value, *weights])
+        losses.append(value)
+        if between is not None:
+            between(weights)
+    return [each.full().torch() for each in (*weights, *losses)]
+
+
+def left_steps() -> None:
+    """Steps that are left before their exchanges have ended, and what may happen meanwhile."""
+    job = join()
+    mesh = dist.Mesh(["dp"])
+    group = job.communicator(range(job.size))
+    under_way: list[int] = []
+
+    def count(weights: list[Tensor]) -> None:
+        under_way.append(len(group._under_way))
+
+    def read_on_one_rank(weights: list[Tensor]) -> None:
+        if job.rank == 0:
+            weights[1].full()
+        torch.distributed.barrier()
+
+    def read_by_another_thread(weights: list[Tensor]) -> None:
+        reader = threading.Thread(target=weights[0].full)
+        reader.start()
+        group.barrier()
+        reader.join()
+
+    olds: list[Tensor] = []
+
+    def written_to(weights: list[Tensor]) -> None:
+        for old in olds:
+            old.local().torch().zero_()  # what the step before made, which this one's rest still reads
+        olds[:] = weights
+
+    with using(CommunicationOptions(limits=OverlapLimits(overlap=False, bucket_bytes=0))):
+        wanted = left_loop(mesh, 4)
+    same, schedule = [], list[tuple[LocalProgram, list[Step]]]()
+    with using(CommunicationOptions(limits=OverlapLimits(worth_flops=0, bucket_bytes=0))):
+        for between in (count, read_on_one_rank, read_by_another_thread, written_to):
+            found = left_loop(mesh, 4, between)
+            same.append(all(torch.equal(*pair) for pair in zip(found, wanted, strict=True)))
+        with patch.object(BoundProgram, "__call__", _noting(schedule, BoundProgram.__call__)):
+            left_loop(mesh, 3)
+    starts = [[step for step in steps if isinstance(step, Start)] for _, steps in schedule]
+    tell(
+        same=same,
+        under_way=max(under_way),
+        schedule=list(told(*schedule[-1])),
+        same_starts=starts == starts[:1] * 3,
+        waits_behind_starts=all(_waits_behind_starts(steps) for _, steps in schedule),
+    )
+
+
+def _noting(schedule: list[tuple[LocalProgram, list[Step]]], call: Callable[..., Any]) -> Callable[..., Any]:
+    """A call of programs that notes their steps, where they exchange something."""
+
+    def noted(bound: BoundProgram, leaves: Any) -> Any:
+        if any(isinstance(step, Start) for step in bound.schedule):
+            schedule.append((bound.program, bound.schedule))
+        return call(bound, leaves)
+
+    return noted
+
+
+def _waits_behind_starts(steps: list[Step]) -> bool:
+    """Whether no exchange is waited for before the last begins."""
+    begun = {step.bucket for step in steps if isinstance(step, Start)}
+    last = max(at for at, step in enumerate(steps) if isinstance(step, Start))
+    return not any(isinstance(step, Wait) and step.bucket in begun for step in steps[:last])
+
+
+def left_at_the_end() -> None:
+    """Programs end while exchanges are under way; one a while before the other."""
+    mesh = dist.Mesh(["dp"])
+    x = dist.tensor((1 << 20,), dist.ShardSpec((0,), ("dp",)), mesh, seed=1)
+    with by_references():
+        whole = x.reshard(None).eval()
+        if mesh.coordinates["dp"]:
+            time.sleep(0.3)
+    assert whole.shape == (1 << 20,)
+
+
+def left_by_a_victim(victim: int) -> None:
+    """A rank is killed after others have left a step that needs its part."""
+    job = join()
+    mesh = dist.Mesh(["dp"])
+    x = dist.tensor((6, 4), dist.ShardSpec((0,), ("dp",)), mesh, seed=1)
+    with by_references():
+        before = x.reshard(None).eval()
+        before.full()
+        if job.rank == victim:
+            die()
+        after = (x * 2).reshard(None).eval()
+        tell(left=len(job.communicator(range(job.size))._under_way) > 0, old=before.full().shape == (6, 4))
+        for _ in range(2):
+            try:
+                after.full()
+            except TesseraError as error:
+                tell(code=error.code, message=error.message)
+    raise SystemExit(1)
 
 
 def mesh_streams(count: int) -> None:

@@ -24,7 +24,7 @@ from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Plan, Structure
 from tessera.lazy.symbols.functions import holds, numbers_of
-from tessera.lazy.symbols.integers import LEAST, Assumptions, is_symbolic, value_of
+from tessera.lazy.symbols.integers import LEAST, Assumptions, is_symbolic, symbolic_in, value_of
 
 
 class ReboundPartition:
@@ -98,12 +98,12 @@ class PartitionRecording:
         self._template: Template = template
         self.leaves = written.leaves
         self._outputs = written.outputs.outputs
-        self._inputs = [_Input(each) for each in inputs]
+        walks = [_walk(each) for each in inputs]
+        moving = [any(True for _ in symbolic_in(walk)) for walk in walks]
+        self._fixed = [(place, each, _Input(each)) for place, each in enumerate(inputs) if not moving[place]]
+        self._moving = [(place, _Input(each)) for place, each in enumerate(inputs) if moving[place]]
         self._holds = holds(assumptions)
-        self._walks = numbers_of(
-            assumptions,
-            tuple((each.shape, each.strides) if isinstance(each, Structure) else each_number(each) for each in inputs),
-        )
+        self._walks = numbers_of(assumptions, tuple(walks[place] for place, _ in self._moving))
         self._layouts = numbers_of(
             assumptions,
             tuple(None if each.layout is None else (each.layout.shape, each.layout.strides) for each in self._outputs),
@@ -137,16 +137,20 @@ class PartitionRecording:
         """What the partition does for inputs that lie as these; None where they do not meet the conditions, and unless
         it `compiles` where a kernel is missing. Raises what compiling raises.
         """
-        for mine, leaf in zip(self._inputs, leaves, strict=True):
-            if not mine.alike(leaf):
+        for place, own, mine in self._fixed:
+            leaf = leaves[place]
+            if type(leaf) is Leaf and leaf.structure is own:
+                continue  # a parameter, as nearly always
+            if not mine.alike(leaf) or _walk(leaf) != _walk(own):
+                return None
+        for place, mine in self._moving:
+            if not mine.alike(leaves[place]):
                 return None
         sizes = [source(leaves) for source in self._sources]
         if not self._holds(*sizes):
             return None
-        for walk, leaf in zip(self._walks(*sizes), leaves, strict=True):
-            if walk is not None and walk != (
-                (leaf.structure.shape, leaf.structure.strides) if isinstance(leaf, Leaf) else leaf
-            ):
+        for (place, _), walk in zip(self._moving, self._walks(*sizes), strict=True):
+            if walk != _walk(leaves[place]):
                 return None
         plan = self._template.plan(sizes, compiles)
         if plan is None:
@@ -174,9 +178,10 @@ def recorded(work: PartitionWork, leaves: Sequence[Any], options: CompileOptions
         return None
 
 
-def each_number(number: Any) -> int | None:
-    """A number that depends on sizes; None for what `_Input.alike` compares."""
-    return number if is_symbolic(number) else None
+def _walk(value: Any) -> tuple[Any, ...]:
+    """The sizes of an input: extents and strides of a tensor, or of its structure; of a number itself."""
+    structure = value.structure if isinstance(value, Leaf) else value
+    return (structure.shape, structure.strides) if isinstance(structure, Structure) else (structure,)
 
 
 def _laid_out(output: Computed | Given, layout: Layout) -> Computed | Given:

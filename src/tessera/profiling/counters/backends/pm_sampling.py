@@ -82,6 +82,7 @@ GetCounterDataInfo = parameters(
 
 def chip_of(device: int) -> str:
     """The chip of a device by its CUDA number, "GH100". Raises LibraryError where CUPTI does not know it."""
+    perfworks.ready_devices()
     given: Any = GetChipName(deviceIndex=device)
     call("cuptiDeviceGetChipName", given)
     return str(given.pChipName.decode())
@@ -89,6 +90,7 @@ def chip_of(device: int) -> str:
 
 def availability(device: int) -> ctypes.Array[c_uint8]:
     """The device's image of what it lets be counted. Raises LibraryError, where rights are missing with the remedy."""
+    perfworks.ready_devices()
     given: Any = GetCounterAvailability(deviceIndex=device)
     call("cuptiPmSamplingGetCounterAvailability", given)
     image = bytes_array(given.counterAvailabilityImageSize)

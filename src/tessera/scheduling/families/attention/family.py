@@ -28,7 +28,7 @@ FAMILY = Family(
     spec=AttentionSpec,
     problem=space.AttentionProblem,
     lower=lambda spec, schedule, target: lower_attention(
-        spec, schedule, target.vector_bits // 8, target.has_avx512bf16
+        spec, schedule, target.vector_bits // 8, target.multiplies_bf16_pairs
     ),
     space=space.space,
     rules=space.RULES,

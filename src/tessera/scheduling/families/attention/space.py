@@ -14,8 +14,7 @@ from tessera.scheduling.language.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX, VECTOR
 from tessera.scheduling.lowering.spec import AttentionSpec
-from tessera.scheduling.model.machine import largest_share
-from tessera.scheduling.model.shares import second_bytes, sharing_flops
+from tessera.scheduling.model.shares import Share, second_bytes, share_of, sharing_flops
 from tessera.target import Target
 
 HEADS = frozenset("dv")
@@ -91,7 +90,7 @@ def attention_problem(
         target=target,
         workers=workers,
         mask=None if spec.mask is None else _stored(spec.mask),
-        native_bf16=target.has_avx512bf16 and _stored(spec.q) is _stored(spec.k) is _stored(spec.v),
+        native_bf16=target.multiplies_bf16_pairs and _stored(spec.q) is _stored(spec.k) is _stored(spec.v),
         is_trained=spec.saved is not None,
     )
 
@@ -220,8 +219,8 @@ FEW_QUERIES, FEW_PAIRED_QUERIES = 16, 8
 """Queries up to which heads lie along the lanes by default: so few leave lanes empty, or lone in their panel. bf16
 pairs are multiplied twice as fast with queries along lanes (Zen 4: 16 queries take 0.7 of the time so, fp32 1.15).
 """
-EVEN = 1.125
-"""By how much the busiest worker may have more than its share without another dimension being shared instead."""
+EVEN = (9, 8)
+"""By what, as a quotient, the busiest worker may have more than its share without another dimension being shared."""
 LEAST_PART = 128
 """Keys of a part, at least."""
 LEAST_FLOPS = 2_000_000
@@ -345,9 +344,9 @@ def _few_queries(problem: AttentionProblem) -> Schedule:
 
 def _parts(problem: AttentionProblem, blocks: int) -> int:
     """One part of the keys for each worker, where nothing else gives them even shares."""
-    even = min(_shares(problem, blocks).values()) <= EVEN / problem.workers
+    fair = Share(1, problem.workers)
     if (
-        even
+        any(share.is_within(EVEN, fair) for share in _shares(problem, blocks).values())
         or problem.is_trained
         or 2 * problem.visible * (problem.head + problem.value_head) < sharing_flops(problem.target, LEAST_FLOPS)
     ):
@@ -370,11 +369,12 @@ def _heads(problem: AttentionProblem) -> tuple[int, int]:
 def _parallel(problem: AttentionProblem, blocks: int) -> str:
     """The outermost dimension of those that give the most even shares; `blocks` of queries may be shared, too."""
     shares = _shares(problem, blocks)
-    best = min(shares.values())
-    return next(name for name, share in shares.items() if share <= EVEN * best)
+    return next(
+        name for name, share in shares.items() if all(share.is_within(EVEN, other) for other in shares.values())
+    )
 
 
-def _shares(problem: AttentionProblem, blocks: int) -> dict[str, float]:
-    """The part of all work that the busiest worker has, by the dimension that workers share."""
+def _shares(problem: AttentionProblem, blocks: int) -> dict[str, Share]:
+    """The share of the busiest worker, by the dimension that is shared."""
     extents = dict(zip(("batch", "heads"), problem.batch, strict=False)) | {"queries": blocks}
-    return {name: largest_share(extent, 1, problem.workers) / max(extent, 1) for name, extent in extents.items()}
+    return {name: share_of(extent, problem.workers) for name, extent in extents.items()}

@@ -77,7 +77,9 @@ def _vector_arithmetic(problem: ConvolutionProblem, schedule: Knobs, rates: Mach
     depth = padded_depth(problem) * math.prod(problem.kernel)
     peak = rates.flop_per_s.get("bf16" if problem.pairs else problem.accumulator.name) or rates.flop_per_s["fp32"]
     multiply_s = 2 * (2 if problem.pairs else 1) * rates.vector_bytes / sums / peak
-    waiting = larger(1.0, rates.fma_latency * rates.cycle_s / (ry * mr * vectors * multiply_s))
+    # Pixels of a tile whose sums hide the latency of each other: a smaller one waits.
+    least = rates.fma_latency * rates.cycle_s / (ry * vectors * multiply_s)
+    waiting = _row(problem.columns, mr, schedule.flag("tails"), least) / computed
     pixels = float(problem.images) * problem.rows * computed
     multiplied = pixels * divided(problem.outputs, nr) * vectors * depth / (2 if problem.pairs else 1)
     multiplying = _share(problem, schedule) * multiplied * multiply_s
@@ -121,16 +123,18 @@ def _share(problem: ConvolutionProblem, schedule: Knobs) -> Number:
     return share
 
 
-def _row(columns: int, mr: Number, smaller_tiles: Number) -> Number:
-    """Pixels that the register tiles along a row of results compute: all, and what the last has too many."""
+def _row(columns: int, mr: Number, smaller_tiles: Number, least: Number = 0.0) -> Number:
+    """Pixels that the register tiles along a row of results compute: all, and what the last has too many. Tiles of
+    fewer than `least` count as that many.
+    """
 
-    def computed(height: int, has_tails: bool) -> int:
+    def computed(height: int, has_tails: bool, least: float) -> float:
         heights = (height, *row_tails(height)) if has_tails else (height,)
-        return max(1, sum(height * count for height, count in row_tiles(columns, heights).items()))
+        return max(1, sum(max(height, least) * count for height, count in row_tiles(columns, heights).items()))
 
     if not isinstance(mr, np.ndarray):
-        return computed(mr, smaller_tiles)
-    table = np.zeros((mr.max() + 1, 2))
-    for height in np.unique(mr).tolist():
-        table[height] = computed(height, False), computed(height, True)
-    return table[mr, np.asarray(smaller_tiles, np.intp)]
+        return computed(mr, smaller_tiles, least)
+    cases = np.stack(np.broadcast_arrays(mr, np.asarray(smaller_tiles, np.float64), least), axis=1)
+    different, places = np.unique(cases, axis=0, return_inverse=True)
+    found = np.array([computed(int(height), bool(tails), each) for height, tails, each in different])
+    return found[places.ravel()]

@@ -55,9 +55,9 @@ class ConvolutionProblem:
         return self.pairs and self.target.has_amx_bf16
 
     @property
-    def products(self) -> float:
+    def products(self) -> int:
         """Multiplications."""
-        results = float(self.images) * self.rows * self.columns * self.outputs
+        results = self.images * self.rows * self.columns * self.outputs
         return results * self.depth * math.prod(self.kernel)
 
 
@@ -73,7 +73,7 @@ def convolution_problem(
     """What the rules of schedules for `spec` need to know, for the extents of its axes."""
     image = under_cast(spec.image)
     stored = [argument for argument in spec.arguments if argument.axes][-1]
-    pairs = multiplies_pairs(spec, target.has_avx512bf16)
+    pairs = multiplies_pairs(spec, target.multiplies_bf16_pairs)
     return ConvolutionProblem(
         images=math.prod([extents[axis] for axis in spec.batch]),
         rows=extents["y"],

@@ -17,6 +17,7 @@ from tessera.scheduling.language.columns import Knobs, Number, divided, no
 from tessera.scheduling.language.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX, UNIT_ROWS, VECTOR
+from tessera.scheduling.lowering.tails import row_tails, row_tiles
 from tessera.scheduling.model.shares import last_bytes, near_bytes, second_bytes
 
 LARGEST_SCRATCH = 8 << 20
@@ -40,6 +41,11 @@ MOST_COLUMNS, MOST_ROWS = 1 << 14, 1 << 8
 """Results along either side of a block, however few bytes they take."""
 BLOCK_ROWS = 8
 """Rows of results that a block had better have: narrower ones copy less around them."""
+WORTH_ANOTHER = 1.04
+"""The gain from which rows of results have a register tile of their own. One thread of a busy Zen 3, oneDNN's processor
+time, weights packed, over that of usual tiles of 6 pixels and of these: 7 x 7 pixels, 512 channels, 3 x 3, in blocks,
+0.75, as one block 0.89, and of 4 pixels 1.02; 1024 to 2048, each second pixel, 0.77 and 0.99; 14 x 14, 256 channels, 3
+x 3, 0.99 and 1.05; 28 x 28, 128 channels, 0.91 and 0.97; but 56 x 56 in tiles of 4 pixels 1.00 and 0.88."""
 EVEN = 0.9
 """How even shares have to be: the mean of workers' work over the largest."""
 
@@ -229,13 +235,14 @@ def _vector_schedule(problem: ConvolutionProblem) -> Schedule:
     On one thread of Zen 4 ResNet-50's layers take 0.93 of oneDNN's time in fp32, 0.95 in bf16 (geometric means, batch
     of 1, weights packed beforehand in both).
     """
+    rows, pixels, tails = _register_tile(problem)
     schedule = Schedule(
         tile=(1, 1),
-        micro=(*_register_tile(problem), problem.panel),
+        micro=(rows, pixels, problem.panel),
         **({"unit": VECTOR} if problem.has_unit else {}),
         window=(*problem.kernel, problem.depth),
         unroll=4,
-        tails=True,
+        tails=tails,
         pack_a=True,
         merge=_merges(problem),
         order="rows" if _near_weights(problem) else "columns",
@@ -284,29 +291,50 @@ def _waits_for_stores(problem: ConvolutionProblem) -> bool:
     return results > last_bytes(problem.target) // 16 and problem.depth * math.prod(problem.kernel) <= SHORT_SUM
 
 
-def _register_tile(problem: ConvolutionProblem) -> tuple[int, int]:
-    """Rows and pixels of a register tile: many sums in flight, so that weights are read seldom. Where a row has few
-    pixels, of two rows, unless each had better leave out the rows of the window that lie in the padding.
+def _register_tile(problem: ConvolutionProblem) -> tuple[int, int, bool]:
+    """Rows and pixels of a register tile, and whether smaller ones end a row: many sums in flight, so that weights are
+    read seldom. Where a row has few pixels, of two rows, unless each had better leave out the rows of the window that
+    lie in the padding. Somewhat fewer pixels where a row then has no end that waits for its own sums, and there are not
+    registers for so many that rows of all sizes share tiles.
     """
     vectors = -(-problem.panel * problem.accumulator.itemsize * 8 // problem.target.vector_bits)
     most = max(1, min(14, (problem.target.vector_registers - vectors - 1) // vectors))
     leaves_out = problem.rows <= FEW_ROWS and problem.window.padding[0] > 0
-    if problem.rows == 1 or leaves_out or problem.columns > most // 2:
-        return 1, most
-    return 2, max(1, most // 2)
+    if problem.rows > 1 and not leaves_out and problem.columns <= most // 2:
+        return 2, max(1, most // 2), True
+    if problem.target.vector_registers >= 32:
+        return 1, most, True
+    least = problem.target.fma_per_cycle * problem.target.fma_latency / vectors
+
+    def taken(height: int, tails: bool) -> float:
+        """Time of a row, as pixels multiplied without a wait: each tile takes `least` of them, and one to begin."""
+        heights = (height, *row_tails(height)) if tails else (height,)
+        counts = row_tiles(problem.columns, heights).items()
+        return sum(count * (max(each, least) + 1) for each, count in counts)
+
+    usual = most, True
+    others = [(height, tails) for height in (most, most - 1, most * 2 // 3) for tails in (True, False) if height > 1]
+    best = min([usual, *others], key=lambda way: taken(*way))
+    return 1, *(best if taken(*best) * WORTH_ANOTHER < taken(*usual) else usual)
 
 
 def _tile(schedule: Schedule, problem: ConvolutionProblem) -> tuple[int, int]:
     """The widest block that has rows enough, as many as fit a quarter of the second cache, most of which is left to the
-    weights that stream past it.
+    weights that stream past it; a half where all of an image then is one block, and weights are streamed once.
     """
     ry, mr, _ = schedule.integers("micro")
 
+    def nbytes(rows: int, columns: int) -> Number:
+        return scratch_bytes(schedule.replace(tile=(rows, columns)), problem)
+
     def fits(rows: int, columns: int) -> bool:
-        return bool(scratch_bytes(schedule.replace(tile=(rows, columns)), problem) <= second_bytes(problem.target) // 4)
+        return bool(nbytes(rows, columns) <= second_bytes(problem.target) // 4)
 
     if problem.rows == 1:
         return ry, _most(mr, MOST_COLUMNS, lambda columns: fits(ry, columns))
+    whole = max(-(-problem.rows // ry), 1) * ry, max(-(-problem.columns // mr), 1) * mr
+    if not fits(*whole) and nbytes(*whole) <= second_bytes(problem.target) // 2 < _weights_bytes(problem):
+        return whole
     widths = [mr * tiles for tiles in (16, 8, 4, 2)]
     columns = next((width for width in widths if fits(BLOCK_ROWS, width)), mr)
     return _most(ry, MOST_ROWS, lambda rows: fits(rows, columns)), columns

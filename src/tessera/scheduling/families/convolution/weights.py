@@ -108,7 +108,7 @@ def packed_argument(form: WeightPanels, shape: Sequence[int]) -> tuple[Argument,
 
 def form_of(spec: ConvolutionSpec, dtype: DType, outputs: int, target: Target) -> WeightPanels:
     """How weights of `dtype` are packed, for so many `outputs` of a group."""
-    pairs = multiplies_pairs(spec, target.has_avx512bf16)
+    pairs = multiplies_pairs(spec, target.multiplies_bf16_pairs)
     sums = spec.accumulator.dtype
     width = panel_width(outputs, sums, target)
     return WeightPanels(width, 2 if pairs else 1, dtype if pairs else sums, pairs and target.has_amx_bf16)

@@ -76,6 +76,8 @@ class BlockedProduct(LoopNest):
         # Of sums: a register tile holds those of all products, side by side.
         self.width = self.nr * len(spec.products)
         self.pairs = native[0] and raw == (bf16, bf16) and self.accumulator_dtype == fp32
+        if self.packed:
+            self.pairs = self.pairs and self.packed[0].panels.group == 2
         self.quads = native[1] and bool(self.packed) and self.packed[0].panels.group == QUAD
         self.element = bf16 if self.pairs else int8 if self.quads else self.accumulator_dtype
         self.group = 2 if self.pairs else QUAD if self.quads else 1

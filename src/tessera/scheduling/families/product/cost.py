@@ -47,8 +47,8 @@ MISS_CYCLES: Final = np.array([0.0, 1.5, 5.0, 12.0])
 misses that run at once."""
 TLB_CYCLES: Final = 2
 """What a miss of the first translation buffer costs when the second one hits and others wait at the same time."""
-STREAMS: Final = 16
-"""Sequential streams that hardware prefetchers follow."""
+PASSING: Final = 16
+"""Rows of the other operand's panel, in both directions, that are in L1 beside a panel which stays there."""
 MISS_LOSS: Final = 3.0
 """How much longer a line takes from L2 where its load is waited for."""
 UNPREFETCHED: Final = 0.5
@@ -253,8 +253,8 @@ class _Operands:
         home_b = rates.home(self.block_b + where(home_a == L2, self.block_a, 0))
         crowded, outside = self._crowded_b(), self.rows_outside
         # One operand's panel is used again and again, from L1 or where else it fits; the other's block streams past it.
-        stays_a = panel_a + 2 * panel_b / nest.kc * STREAMS <= near
-        stays_b = (panel_b + 2 * panel_a / nest.kc * STREAMS <= near) & no(crowded)
+        stays_a = panel_a + 2 * panel_b / nest.kc * PASSING <= near
+        stays_b = (panel_b + 2 * panel_a / nest.kc * PASSING <= near) & no(crowded)
         self._fetch(home_a, all_a * where(outside, nest.jc_blocks, nest.column_tiles))
         again_a = where(outside, nest.column_tiles - nest.jc_blocks, 0)
         self._fetch(where(stays_a, L1, rates.home(panel_a)), all_a * again_a)
@@ -327,7 +327,8 @@ class _Operands:
         jump = where(nest.nc < self.problem.n, 1.0 + JUMP_BYTES / (nest.nc * size), 1.0)
         room = _rows_without_conflict(self.problem.n * size, run, self.rates.near_ways)
         evicted = CONFLICT_LOSS * smaller(1.0, larger(0.0, (nest.kc / room - 1) / 3))
-        streams = (1 / UNPREFETCHED - 1) * smaller(1.0, larger(0.0, (nest.kc - STREAMS) / (8 * STREAMS)))
+        followed = self.rates.streams
+        streams = (1 / UNPREFETCHED - 1) * smaller(1.0, larger(0.0, (nest.kc - followed) / (8 * followed)))
         return jump + larger(evicted, streams)
 
     def _pack(

@@ -50,7 +50,7 @@ FAMILY = Family(
     spec=ContractionSpec,
     problem=space.ContractionProblem,
     lower=lambda spec, schedule, target: lower_contraction(
-        spec, schedule, target.has_avx512bf16, target.has_avx512vnni
+        spec, schedule, target.multiplies_bf16_pairs, target.has_avx512vnni
     ),
     space=space.space,
     rules=space.RULES,

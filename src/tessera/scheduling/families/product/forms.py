@@ -122,7 +122,7 @@ def form_of(spec: ContractionSpec, b: Value, n: int, target: Target) -> PackedPa
     stored = wide if dtype in (fp8_e4m3, fp8_e5m2) else None
     raw = under_cast(spec.a).dtype, casts[1] if len(casts) > 1 else stored or dtype
     sums = spec.accumulator.dtype
-    pairs = target.has_avx512bf16 and raw == (bf16, bf16) and sums == fp32
+    pairs = target.multiplies_bf16_pairs and raw == (bf16, bf16) and sums == fp32
     quads = target.has_avx512vnni and raw == (int8, int8) and sums == int32
     lanes = max(target.vector_bits // (8 * sums.itemsize), target.vector_bits // 32)
     width = lanes if n <= lanes or spec.sibling is not None else 2 * lanes

@@ -44,7 +44,7 @@ def product_poser(spec: ContractionSpec, target: Target) -> Poser:
         epilogue_operations=epilogue,
         target=target,
         workers=1,
-        native_bf16=target.has_avx512bf16,
+        native_bf16=target.multiplies_bf16_pairs if packed is None else packed.group == 2,
         b_panels=0 if packed is None else packed.width,
         quads=packed is not None and packed.group == QUAD,
         products=len(spec.products),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tessera.dtypes import fp32, int8
 from tessera.scheduling.families.product.matrix.space import matrix_schedule, suits_unit
 from tessera.scheduling.families.product.problem import (
@@ -297,8 +299,12 @@ ROWS = (16, 48, 96, 144, 192)
 MOST_PAIR_ROWS = 32
 """The same for bf16 pairs, which are multiplied twice as fast and interleaved anew for every register tile in place."""
 FAR_ROWS = 4096
-"""Bytes of a row of B, a page, from which a register tile had better read pieces of few rows at a time. Measured (2 to
-4 times as fast on a Xeon), the cause not known: huge pages and rows that fall into other sets change nothing."""
+"""Bytes of a row of B, a page, from which a register tile had better read pieces of few rows at a time: as many as are
+fetched ahead. Measured (2 to 4 times as fast on a Xeon); huge pages and rows that fall into other sets change nothing.
+"""
+FAR_DEPTHS: Final = (8, 16, 32, 64)
+"""Depths of such pieces. One busy thread of Zen 3, where 16 rows are fetched ahead, processor time by that of 16 deep
+pieces: fp32, K = N = 4096, 16 rows, 8 deep 0.83, 64 deep 0.92, 256 deep 1.16; K = 2048, 64 rows, 1.07, 1.07, 1.25."""
 
 
 def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
@@ -313,21 +319,22 @@ def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
     32 rows 0.48; N = 11,008, K = 1024, 16 rows 0.55; N = 1000, K = 4000, where they are near, 16 rows 1.1. fp32, K = N
     = 4096, 16 rows 0.27, 32 rows 0.30, 64 rows 0.46, 128 rows 0.53; N = 11,008, 0.30, 0.40, 0.60, 0.66.
     """
-    wide = problem.target.vector_registers >= 32
+    wide, far = problem.target.vector_registers >= 32, problem.target.streams
+    depth = max([each for each in FAR_DEPTHS if each <= far], default=FAR_DEPTHS[0])
     if problem.m <= 1:
         rows, vectors, tile, unroll = 1, 2, (48, 4096, 8), 1
     elif problem.pairs and problem.n * problem.element_bytes < FAR_ROWS:
         rows, vectors, tile, unroll = 12, 2, (48, 4096, 256), 4
     elif problem.pairs:
         rows, vectors = (12, 2) if problem.m <= 12 else (16, 1)
-        tile, unroll = (48, 4096, 16), 4
+        tile, unroll = (48, 4096, depth), 4
     elif problem.m <= 12:
-        rows, vectors, tile, unroll = 12, 2, (144, 4096, 16), 4
+        rows, vectors, tile, unroll = 12, 2, (144, 4096, depth), 4
     elif problem.n * problem.element_bytes < FAR_ROWS:
         rows, vectors, tile, unroll = 16, 1, (144, 1024, 256), 4
     else:
         near = problem.m * 4096 * fp32.itemsize <= second_bytes(problem.target) // 2  # the sums of all rows
-        rows, vectors, tile, unroll = 16, 1, (144, 4096 if near else 1024, 16), 4
+        rows, vectors, tile, unroll = 16, 1, (144, 4096 if near else 1024, depth), 4
     if not wide:
         rows, vectors = min(rows, 6), 2
     elif problem.accumulator.itemsize == 8:
@@ -351,4 +358,16 @@ def _whole_depth(problem: ContractionProblem) -> tuple[int, int, int]:
 
 def space(problem: ContractionProblem) -> Space[ContractionProblem]:
     """All schedules of one matrix product."""
-    return Space(knobs(problem), RULES, problem, default_schedule(problem))
+    return Space(knobs(problem), RULES, problem, default_schedule(problem), _starts(problem))
+
+
+def _starts(problem: ContractionProblem) -> tuple[Schedule, ...]:
+    """What tuning found beside the default: broad register tiles, whose few rows of A are read where they lie, with the
+    rows outside. One thread of an Emerald Rapids without AMX, fp32, 1024 cubed: 168 GFLOP/s where the default has 150.
+    """
+    wide = problem.target.vector_registers >= 32
+    in_place = problem.a_contiguous == "k" and not problem.a_mapped and not problem.a_walks
+    if not wide or not in_place or problem.m <= MOST_ROWS or problem.b_panels or problem.products > 1:
+        return ()
+    start = vector_schedule(problem).replace(micro=(6, columns_of(problem, 4)), pack_a=False, order="rows")
+    return (start.replace(unit=VECTOR) if problem.has_unit else start,)

@@ -63,7 +63,7 @@ def map_reduce_arrays(
             domain, columns = [domain[d] for d in turned], tuple([columns[d] for d in turned])
         axes = merge_axes(domain, columns, largest)
         axes = axes if axes.extents else line_of(arrays, range(rank))
-        return _map_reduce(axes, numbered("o", len(axes.extents) - 1, "c"), None, arrays, loads, largest)
+        return reduction_layout(axes, numbered("o", len(axes.extents) - 1, "c"), None, arrays, loads, largest)
     first, last = reduced
     lanes = reduction_order(domain, reduced, columns, loads) if is_free and largest == UNLIMITED else None
     if lanes is not None:
@@ -81,7 +81,7 @@ def map_reduce_arrays(
     outer = len(before.extents)
     if last == rank:
         axes = Axes(before.extents + middle.extents, before.columns + middle.columns)
-        return _map_reduce(axes, numbered("o", outer, "c"), "c", arrays, loads, largest)
+        return reduction_layout(axes, numbered("o", outer, "c"), "c", arrays, loads, largest)
     after = merge_axes(domain[last:], columns[last:], largest)
     after = after if after.extents else line_of(arrays, range(last, rank))
     axes = Axes(
@@ -89,10 +89,10 @@ def map_reduce_arrays(
         before.columns + after.columns[:-1] + middle.columns + after.columns[-1:],
     )
     names = numbered("o", outer) + numbered("i", len(after.extents) - 1, "r", "c")
-    return _map_reduce(axes, names, "r", arrays, loads, largest)
+    return reduction_layout(axes, names, "r", arrays, loads, largest)
 
 
-def _map_reduce(
+def reduction_layout(
     axes: Axes,
     names: Names,
     reduced: str | None,
@@ -100,6 +100,7 @@ def _map_reduce(
     loads: int,
     largest: int,
 ) -> ShapedArrays:
+    """The arrays of a kernel over merged axes of these names, which reduces one of them or none."""
     # CPUs turn around vectors of what is walked backwards.
     facts = layout_facts(names, axes, arrays, (-1, 0, 1) if largest == UNLIMITED else (0, 1))
     return shaped_arrays(_map_reduce_layout(facts, loads, reduced), names, axes)

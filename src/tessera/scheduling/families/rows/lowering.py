@@ -73,11 +73,13 @@ def lower_map_reduce(spec: MapReduceSpec, schedule: Schedule, lanes: int) -> Mod
     if schedule.integers("tile")[0] > 1:
         return lower_transposed_map(spec, schedule)
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
-    _MapReduceLowering(spec, schedule, lanes, TileBuilder(block), arguments).lower()
+    RowsLowering(spec, schedule, lanes, TileBuilder(block), arguments).lower()
     return module
 
 
-class _MapReduceLowering:
+class RowsLowering:
+    """The lowering of one kernel."""
+
     def __init__(
         self,
         spec: MapReduceSpec,
@@ -120,16 +122,16 @@ class _MapReduceLowering:
                         self._lane_block(block)
                 return
             with self.nest.over(spec.outer or [""], share, self.writer, macro_tile=True):
-                self._row()
+                self.row()
 
     def _axes(self) -> list[str]:
-        axes = [*self.spec.outer, self.spec.lanes]
-        reduced = self.spec.reduced
-        return axes if reduced is None or reduced in axes else [*axes, reduced]
+        axes = (*self.spec.outer, self.spec.lanes, self.spec.reduced, self.spec.counted)
+        return [axis for axis in dict.fromkeys(axes) if axis is not None]
 
     def _reduced_extent(self) -> SSAValue:
-        assert self.spec.reduced is not None
-        return self.extents[self.spec.reduced]
+        counted = self.spec.counted or self.spec.reduced
+        assert counted is not None
+        return self.extents[counted]
 
     @contextmanager
     def _walk(
@@ -150,7 +152,8 @@ class _MapReduceLowering:
 
     # -- rows: the reduced axis is the lane axis ------------------------------------------------------------------
 
-    def _row(self) -> None:
+    def row(self) -> None:
+        """Writes all passes along one row."""
         with self.writer.inside({WALK: self.builder.index(0)}, {}):
             self._walk_row()
 
@@ -182,7 +185,7 @@ class _MapReduceLowering:
                 self.writer.define(value, both)
         for output in spec.outputs:
             if output.value.stage == stage and not self._walks(output, spec.lanes):
-                self._store(output.argument, output.value, {})
+                self.store(output.argument, output.value, {})
 
     def _row_loop(
         self,
@@ -213,7 +216,7 @@ class _MapReduceLowering:
             self._keep(stage, loop.index, width, bounded)
             for output in spec.outputs:
                 if output.value.stage == stage and self._walks(output, spec.lanes):
-                    self._store(output.argument, output.value, {spec.lanes: bounded})
+                    self.store(output.argument, output.value, {spec.lanes: bounded})
             loop.yielded = tuple(sums)
         return loop.results
 
@@ -281,18 +284,19 @@ class _MapReduceLowering:
                     for value, carried in zip(reductions, loop.carried, strict=True)
                 )
                 for output in inside:
-                    self._store(output.argument, output.value, {spec.lanes: bounded})
+                    self.store(output.argument, output.value, {spec.lanes: bounded})
             for value, result in zip(reductions, loop.results, strict=True):
                 writer.define(value, result)
         for output in here:
             if output not in inside:
-                self._store(output.argument, output.value, {spec.lanes: bounded})
+                self.store(output.argument, output.value, {spec.lanes: bounded})
 
     def _walks(self, output: Output, axis: str) -> bool:
         """Whether an output has elements along an axis; its value may be the same in all of them."""
         return axis in output.value.axes or axis in self.spec.arguments[output.argument].axes
 
-    def _store(self, index: int, value: Value, in_bounds: Mapping[str, bool]) -> None:
+    def store(self, index: int, value: Value, in_bounds: Mapping[str, bool]) -> None:
+        """Stores a tile of the output that is argument `index`."""
         argument, writer = self.spec.arguments[index], self.writer
         shape = tuple(size if axis in argument.axes else 1 for axis, size in writer.sizes.items())
         written = writer.write(value, shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import product
 from typing import Any
 
@@ -13,9 +14,10 @@ from tessera.scheduling.families.convolution.problem import ConvolutionProblem, 
 from tessera.scheduling.families.convolution.space import default_schedule, space
 from tessera.scheduling.families.convolution.weights import WeightPanels
 from tessera.scheduling.families.cost import RooflineModel
+from tessera.scheduling.language.schedule import KnobValue
 from tessera.scheduling.lowering.spec import Window
 from tessera.scheduling.lowering.tails import row_tails, row_tiles
-from tests.unit.scheduling.problems import AVX2, AVX512
+from tests.unit.scheduling.problems import AVX2, AVX512, ZEN4_CORE
 
 THREE = Window((1, 1), (1, 1), (1, 1))
 
@@ -57,9 +59,33 @@ def test_defaults_are_legal_whatever_the_extents() -> None:
 
 
 def test_blocks_of_the_image_stay_in_their_part_of_the_cache() -> None:
-    for size, depth in ((112, 3), (56, 64), (28, 512), (7, 512)):
-        posed = problem(rows=size, columns=size, depth=depth)
+    for size, depth in ((112, 3), (56, 64), (28, 512), (14, 512)):
+        posed = problem(rows=size, columns=size, depth=depth, outputs=512)
         assert scratch_bytes(default_schedule(posed), posed) <= 256 << 10
+    # All of a small image, so that weights which are further away are read once.
+    posed = problem(rows=7, columns=7, depth=512, outputs=512)
+    assert block_of(default_schedule(posed), posed)[0] == 7
+    assert 256 << 10 < scratch_bytes(default_schedule(posed), posed) <= 512 << 10
+    near = problem(rows=7, columns=7, depth=512, outputs=16, kernel=(2, 2))  # weights that stay in the second cache
+    assert scratch_bytes(default_schedule(near), near) <= 256 << 10
+
+
+def test_register_tiles_leave_no_short_ends_to_rows_where_those_would_wait() -> None:
+    def tile(columns: int, **facts: int) -> tuple[KnobValue, KnobValue]:
+        core = dataclasses.replace(ZEN4_CORE, **{"fma_per_cycle": 2, **facts})
+        posed = problem(rows=columns, columns=columns, depth=256, outputs=256, panel=16, target=AVX2.with_core(core))
+        schedule = default_schedule(posed)
+        return schedule.integers("micro")[1], schedule["tails"]
+
+    assert [tile(columns) for columns in (7, 14, 28, 56)] == [(4, True), (5, False), (6, False), (6, True)]
+    assert tile(14, fma_latency=2, fma_per_cycle=1) == (6, True)  # two pixels wait for nothing
+
+
+def test_the_model_sees_ends_of_rows_that_wait() -> None:
+    model = RooflineModel(None, AVX2)
+    posed = problem(rows=7, columns=7, depth=256, outputs=256, panel=16, target=AVX2)
+    four, six = (default_schedule(posed).replace(micro=(1, pixels, 16), tile=(7, 12)) for pixels in (4, 6))
+    assert model.estimate(posed, four).terms["compute"] < 0.9 * model.estimate(posed, six).terms["compute"]
 
 
 def test_rules_name_what_is_wrong() -> None:

@@ -17,6 +17,7 @@ from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
 from tessera.ops import OPERATORS
+from tessera.scheduling.families.common_rules import leaves_caches
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.families.window.lowering import lower_window
 from tessera.scheduling.families.window.space import RULES, default_schedule, space, window_problem
@@ -221,6 +222,13 @@ def test_channels_last_are_read_in_place_where_windows_lie_inside_and_else_from_
     assert default_schedule(problem("c", geometry=large, workers=1))["buffering"] == "rows"  # 49 taps are no registers
     assert wide["nontemporal"] is True  # 26 MB of image and result
     assert default_schedule(problem("c", 56, 56, 64))["nontemporal"] is False
+
+
+def test_channels_last_are_written_by_whole_lines_past_the_caches_or_through_them() -> None:
+    narrow = problem("c", 112, 112, 256, workers=1, target=AVX2)  # whose vectors are half a line
+    assert leaves_caches(narrow)
+    schedule = default_schedule(narrow)
+    assert (schedule["nontemporal"], schedule["tile"], schedule["vectorize"]) == (False, (56, 16), 1)
 
 
 def test_the_model_ranks_both_forms_as_they_were_measured() -> None:

@@ -21,7 +21,7 @@ from tessera.scheduling.lowering.ranges import Range, rounded_down, rounded_up
 from tessera.scheduling.lowering.spec import AttentionGradientSpec, Output, SumsBeside
 
 
-class Part(NamedTuple):
+class GradientPart(NamedTuple):
     """What is summed: for queries, keys or values, along which axis of a head, and where it goes."""
 
     of: Literal["q", "k", "v"]
@@ -46,13 +46,13 @@ class PartBeside(NamedTuple):
         return "k" if self.sums.along == "k" else "q"
 
 
-def sums_of(spec: AttentionGradientSpec) -> list[Part]:
+def sums_of(spec: AttentionGradientSpec) -> list[GradientPart]:
     """What a kernel sums up of a head."""
     known: list[tuple[Literal["q", "k", "v"], Literal["d", "v"], Value]] = [("q", "d", spec.accumulator)]
     known += [("k", "d", spec.keys.accumulator)] if spec.keys is not None else []
     known += [("v", "v", spec.values.accumulator)] if spec.values is not None else []
     stored = {output.value: output for output in spec.outputs}
-    return [Part(of, axis, stored[value]) for of, axis, value in known if value in stored]
+    return [GradientPart(of, axis, stored[value]) for of, axis, value in known if value in stored]
 
 
 def sums_beside(spec: AttentionGradientSpec) -> list[PartBeside]:
@@ -61,7 +61,7 @@ def sums_beside(spec: AttentionGradientSpec) -> list[PartBeside]:
     return [PartBeside(sums, stored[sums.accumulator]) for sums in spec.beside if sums.accumulator in stored]
 
 
-def all_sums(spec: AttentionGradientSpec) -> list[Part | PartBeside]:
+def all_sums(spec: AttentionGradientSpec) -> list[GradientPart | PartBeside]:
     """Both."""
     return [*sums_of(spec), *sums_beside(spec)]
 

@@ -6,7 +6,7 @@ row. The order of additions is fixed by the chunk, so that results are reproduci
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import ModuleOp
@@ -24,8 +24,8 @@ from tessera.scheduling.families.decomposition import (
 from tessera.scheduling.families.rows.gpu.lowering import MapReduceLowering
 from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem, map_reduce_gpu_problem
 from tessera.scheduling.families.rows.gpu.space import row_width
+from tessera.scheduling.families.rows.joining import joining_spec, nearest_reductions
 from tessera.scheduling.families.rows.lowering import identity
-from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
 from tessera.scheduling.lowering.gpu_grid import name_arguments, with_hints
@@ -63,7 +63,7 @@ def two_steps(spec: MapReduceSpec) -> TwoSteps | None:
     """The two kernels that compute what `spec` does; None where they cannot: where it walks its row more than once, or
     writes something for each element of it.
     """
-    reductions = _reductions(spec)
+    reductions = nearest_reductions(spec)
     if spec.reduced is None or not reductions or any(value.stage != 1 for value in reductions):
         return None
     if any(spec.reduced in _axes(spec, output) for output in spec.outputs):
@@ -75,7 +75,7 @@ def two_steps(spec: MapReduceSpec) -> TwoSteps | None:
     partial = [Argument(value.dtype, axes, tuple(1 if axis == unit else None for axis in axes)) for value in reductions]
     outputs = tuple(Output(count + index, value) for index, value in enumerate(reductions))
     first = replace(spec, name=f"{spec.name}_parts", arguments=(*spec.arguments[:count], *partial), outputs=outputs)
-    second, inputs = _joined(spec, reductions, partial, count)
+    second, inputs = joining_spec(spec, PART, reductions, partial, count)
     return TwoSteps(first, second, inputs)
 
 
@@ -108,67 +108,6 @@ def lower_partial_gpu(first: MapReduceSpec, schedule: Schedule) -> ModuleOp:
 
 def _axes(spec: MapReduceSpec, output: Output) -> frozenset[str]:
     return output.value.axes | frozenset(spec.arguments[output.argument].axes)
-
-
-def _reductions(spec: MapReduceSpec) -> list[Value]:
-    """The reductions nearest to the outputs, each once."""
-    return [value for value in _epilogue(spec) if value.is_reduction]
-
-
-def _epilogue(spec: MapReduceSpec) -> list[Value]:
-    """What is computed of the reductions, and these, arguments before uses."""
-    ordered: dict[Value, None] = {}
-    stack = [(output.value, False) for output in reversed(spec.outputs)]
-    while stack:
-        value, expanded = stack.pop()
-        if value in ordered:
-            continue
-        below = () if value.is_reduction else value.arguments
-        if expanded or not below:
-            ordered[value] = None
-        else:
-            stack.append((value, True))
-            stack.extend((argument, False) for argument in reversed(below))
-    return list(ordered)
-
-
-def _joined(
-    spec: MapReduceSpec, reductions: Sequence[Value], partial: Sequence[Argument], count: int
-) -> tuple[MapReduceSpec, tuple[int, ...]]:
-    """The second step, and the inputs that it takes."""
-    values = _epilogue(spec)
-    needed = {value.argument for value in values if value.operation in ("load", "scalar")}
-    counts = any(value.operation == "extent" for value in values)
-    if counts:
-        needed.add(next(i for i, each in enumerate(spec.arguments[:count]) if spec.reduced in each.axes))
-    inputs = tuple(sorted(needed))
-    place = {index: len(partial) + at for at, index in enumerate(inputs)}
-    recorder, made = Recorder(PART), dict[Value, Value]()
-    for value in values:
-        if value.is_reduction:
-            index = reductions.index(value)
-            loaded = recorder.load(index, partial[index].dtype, partial[index].axes)
-            made[value] = recorder.reduce(value.kind, loaded)
-        elif value.operation in ("load", "scalar"):
-            attributes = (place[value.argument],)
-            made[value] = recorder.make(value.operation, (), attributes, value.dtype, value.axes)
-        else:
-            below = [made[argument] for argument in value.arguments]
-            axes = None if below else value.axes
-            made[value] = recorder.make(value.operation, below, value.attributes, value.dtype, axes)
-    start = len(partial) + len(inputs)
-    results = [spec.arguments[output.argument] for output in spec.outputs]
-    outputs = tuple(Output(start + at, made[output.value]) for at, output in enumerate(spec.outputs))
-    second = replace(
-        spec,
-        name=f"{spec.name}_joined",
-        arguments=(*partial, *(spec.arguments[index] for index in inputs), *results),
-        reduced=PART,
-        lanes=PART if spec.reduced == spec.lanes else spec.lanes,
-        outputs=outputs,
-        counted=spec.reduced if counts else None,
-    )
-    return second, inputs
 
 
 class _PartialLowering(MapReduceLowering):
