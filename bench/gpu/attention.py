@@ -96,12 +96,12 @@ def _sdpa_backward(
 ) -> Theirs:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    operands = [each.detach().requires_grad_() for each in (q, k, v)]
+    q, k, v = (each.detach().requires_grad_() for each in (q, k, v))
     with sdpa_kernel(getattr(SDPBackend, backend)):
-        result = torch.nn.functional.scaled_dot_product_attention(*operands, is_causal=causal)
+        result = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
     def call() -> torch.Tensor:
-        return torch.autograd.grad(result, operands, g, retain_graph=True)[0]
+        return torch.autograd.grad(result, (q, k, v), g, retain_graph=True)[0]
 
     call()
     return call

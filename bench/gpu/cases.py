@@ -32,7 +32,8 @@ class Evaluated(Protocol):
         """Computes it, into `out` where that is given."""
 
 
-Ours = Callable[[], Evaluated]
+Ours = Callable[[], Any]
+"""What gives something to evaluate: `Evaluated`, as tensors are."""
 Theirs = Callable[[], torch.Tensor]
 
 
