@@ -172,12 +172,12 @@ class Sums:
 
 @dataclass(frozen=True)
 class PulledScore:
-    """What the cotangent of a score is made of: `derived` of that of what it became, which is `changed`, and of the
-    score; None where that decides nothing.
+    """What the cotangent of a score is made of: `derived`, of that of what it became, which is `changed`, and of the
+    score.
     """
 
     changed: Value
-    derived: Value | None
+    derived: Value
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ class AttentionGradientSpec:
     values: Sums | None = None
     scoring: Scoring | None = None
     pulled: PulledScore | None = None
-    beside: tuple[SumsBeside, ...] = ()
+    beside: tuple[SumsBeside, ...] | None = None
 
 
 @dataclass(frozen=True)

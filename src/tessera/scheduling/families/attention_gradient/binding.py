@@ -111,8 +111,8 @@ def gradient_spec(region: Region, pattern: Pattern) -> AttentionGradientSpec:
         Sums(keys) if keys in asked else None,
         Sums(values) if values in asked else None,
         recorder.scoring,
-        recorder.pulled,
-        tuple(recorder.beside),
+        recorder.pulled if recorder.changes else None,
+        tuple(recorder.beside) or None,
     )
 
 
@@ -135,6 +135,11 @@ class _Recorder(ScoreFunctions):
         self.beside: list[SumsBeside] = []
         self._hiding: frozenset[Value] = frozenset()
         """Conditions that hide a score; its cotangent is 0 there without being asked."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether a cotangent becomes anything else on its way to a score, or to an operand beside it."""
+        return self.pulled is not None and (self.pulled.derived is not self.pulled.changed or bool(self.beside))
 
     def sums(self, of: str, like: Value) -> Value:
         """The tile of sums for queries, keys or values."""
@@ -162,8 +167,8 @@ class _Recorder(ScoreFunctions):
             self.operands, self.causal = operands, causal
             if scored is not None:
                 self.scoring, self.seen, self._hiding = told_apart(self, Scoring(score, scored(score)))
-            self.pulled = PulledScore(changed, None)
-            self.pulled = PulledScore(changed, None if derived is None else derived(score, changed))
+            self.pulled = PulledScore(changed, changed)
+            self.pulled = PulledScore(changed, changed if derived is None else derived(score, changed))
         if isinstance(of, str):
             return self.sums(of, q)
         assert beside is not None

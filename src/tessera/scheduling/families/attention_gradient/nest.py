@@ -51,7 +51,7 @@ class GradientNest(PackedGradient):
         with self.shares(extents, {}, self.split) as share, self.over(self.shared, share):
             if (queries := self.stored.get(self.spec.accumulator)) is not None:
                 self._clear(queries, "qd")
-            for sums in self.spec.beside:
+            for sums in self.spec.beside or ():
                 self._clear(self.stored[sums.accumulator], sums.along)
             for key, width in self.blocks((builder.index(0), self.extents["k"]), self.bn):
                 self.at["k"] = key

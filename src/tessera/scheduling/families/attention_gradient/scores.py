@@ -44,11 +44,13 @@ class ScoreRows:
         products = self._get(nest.d_scores)
         mean = nest.write(spec.mean, {"q": ROWS, "k": 1}, {"q": self.at["q"]})
         less = builder.append(arith.SubfOp(products, softmax.spread(mean, products)))
-        assert spec.pulled is not None
-        writer.define(spec.pulled.changed, builder.append(arith.MulfOp(weights, less)))
-        if spec.pulled.derived is not None and nest.needs_products:
-            self._put(writer.write(spec.pulled.derived, self.shape), nest.d_scores)
-        for sums in spec.beside:
+        found = builder.append(arith.MulfOp(weights, less))
+        if spec.pulled is not None:
+            writer.define(spec.pulled.changed, found)
+            found = writer.write(spec.pulled.derived, self.shape) if nest.needs_products else found
+        if nest.needs_products:
+            self._put(found, nest.d_scores)
+        for sums in spec.beside or ():
             self._add_beside(sums, writer.write(sums.derived, self.shape))
 
     def _get(self, memory: SSAValue) -> SSAValue:
