@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import torch
 
@@ -94,14 +95,23 @@ def _gradients(operands: Sequence[torch.Tensor], g: torch.Tensor, causal: bool) 
 def _sdpa_backward(
     backend: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, causal: bool
 ) -> Theirs:
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    q, k, v = (each.detach().requires_grad_() for each in (q, k, v))
-    with sdpa_kernel(getattr(SDPBackend, backend)):
-        result = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    """The backward kernel by itself: autograd runs it on the stream of the forward pass, which no graph captures."""
+    aten, zero = torch.ops.aten, torch.zeros((), dtype=torch.int64, device=q.device)
+    if backend == "FLASH_ATTENTION":
+        out, logarithms, starts_q, starts_k, most_q, most_k, *_ = aten._scaled_dot_product_flash_attention(
+            q, k, v, 0.0, causal
+        )
+        given = (out, logarithms, starts_q, starts_k, most_q, most_k, 0.0, causal, zero, zero)
+        backwards = aten._scaled_dot_product_flash_attention_backward
+    else:
+        out, logarithms, starts_q, starts_k, most_q, most_k, *_ = aten._scaled_dot_product_cudnn_attention(
+            q, k, v, None, True, 0.0, causal
+        )
+        given = (out, logarithms, zero, zero, None, starts_q, starts_k, most_q, most_k, 0.0, causal)
+        backwards = aten._scaled_dot_product_cudnn_attention_backward
 
     def call() -> torch.Tensor:
-        return torch.autograd.grad(result, (q, k, v), g, retain_graph=True)[0]
+        return cast(torch.Tensor, backwards(g, q, k, v, *given)[0])
 
     call()
     return call

@@ -27,9 +27,6 @@ _counted: Final = itertools.count()
 class PutOffStep(Protocol):
     """A step with what it works on, by the numbers of values."""
 
-    reads: Sequence[int]
-    makes: Sequence[int]
-
     @property
     def may_wait(self) -> bool:
         """Whether what it waits for comes about by itself."""

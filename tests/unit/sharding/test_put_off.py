@@ -129,7 +129,6 @@ def test_the_next_program_waits_where_it_reads(mesh: dist.Mesh) -> None:
 class _Failing:
     """A step that fails."""
 
-    reads = makes = ()
     may_wait = True
 
     def held(self) -> tuple[Any, ...]:

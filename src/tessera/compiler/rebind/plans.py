@@ -123,7 +123,8 @@ class PlanTemplate:
     def _plan(self, sizes: Sequence[int], compiles: bool) -> BoundPlan | None:
         extents, descriptors, results, arena, outputs = self._numbers(*sizes)
         chosen = next((each for holds, each in self._together if holds(*sizes)), None)
-        chosen = chosen or self._decided(extents, sizes, compiles)
+        if chosen is None:
+            chosen = self._decided(extents, sizes, compiles)
         if chosen is None:
             return None
         steps = []

@@ -47,6 +47,9 @@ class Buffer:
 
     __slots__ = ("address", "home", "nbytes", "shared")
 
+    shared: Any
+    """Of a shared buffer the tensor, of an awaited one the work that reads it."""
+
     _version = 0
 
     def __init__(self, address: int, nbytes: int, home: list[int]) -> None:
@@ -100,7 +103,8 @@ class SharedBuffer(Buffer):
 
     @property
     def _version(self) -> int:  # type: ignore[override] # of a class constant: reading that is on the path of calls
-        return self.shared._version
+        version: int = self.shared._version
+        return version
 
 
 class AwaitedBuffer(Buffer):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from tessera.sharding.job.links import Door, Link, Listening, connect
+from tessera.sharding.job.links import Door, Listening, WatcherLink, connect
 from tessera.sharding.job.members import Member
 from tessera.sharding.job.page import OwnPage, Page, SentPage, State
 
@@ -66,7 +66,7 @@ class Elsewhere:
         self._first = {member.rank: firsts[member.host] for member in members}
         """By rank, the one that answers for its host."""
         self._changing = threading.Lock()
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, WatcherLink] = {}
         self._ending: dict[int, tuple[str, float]] = {}
         self._beaten = 0.0
         watcher.pages |= {rank: SentPage() for rank in self._members}
@@ -163,7 +163,7 @@ class Elsewhere:
         if self._door is not None:
             self._door.close()
 
-    def _hear(self, link: Link, content: Mapping[str, Any]) -> None:
+    def _hear(self, link: WatcherLink, content: Mapping[str, Any]) -> None:
         kind, rank, of = content.get("kind"), content.get("rank"), content.get("of")
         if not isinstance(rank, int):
             return
@@ -188,12 +188,12 @@ class Elsewhere:
         elif kind == "located":
             self._watcher.hear(kind, rank, content)
 
-    def _add(self, link: Link) -> None:
+    def _add(self, link: WatcherLink) -> None:
         with self._changing:
             self._links[link.fileno()] = link
         self._poll.register(link.fileno(), select.POLLIN)
 
-    def _drop(self, descriptor: int, link: Link) -> None:
+    def _drop(self, descriptor: int, link: WatcherLink) -> None:
         self._poll.unregister(descriptor)
         with self._changing:
             del self._links[descriptor]
@@ -202,6 +202,6 @@ class Elsewhere:
             how = "cannot be reached any more" if link.is_cut else "has ended"
             self._ending.setdefault(link.rank, (how, time.monotonic() + (0 if link.is_cut else _TOLD_S)))
 
-    def _known(self) -> list[Link]:
+    def _known(self) -> list[WatcherLink]:
         with self._changing:
             return list(self._links.values())

@@ -26,8 +26,8 @@ from tessera.sharding.transport.shared import PeerMemory, SharedTransport
 from tessera.system import forks
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
     from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.distributed_c10d import Store
 
 T = TypeVar("T")
 TransportName = Literal["auto", "shared", "gloo"]

@@ -47,7 +47,7 @@ class Listening(NamedTuple):
         return cls(address, int(port), word)
 
 
-class Link:
+class WatcherLink:
     """A connection. `rank` is who is at the other end, -1 until it has said so."""
 
     def __init__(self, connection: socket.socket, rank: int = -1) -> None:
@@ -86,7 +86,7 @@ class Link:
         self._rest = lines.pop()
         if not data or len(self._rest) > _LINE_BYTES:
             return None
-        found = []
+        found: list[Mapping[str, Any]] = []
         for line in lines:
             try:
                 content = json.loads(line)
@@ -113,10 +113,10 @@ class Door:
         """The descriptor, which is readable when somebody comes."""
         return self._server.fileno()
 
-    def accept(self) -> Link | None:
+    def accept(self) -> WatcherLink | None:
         """A link, of whom nothing is known yet."""
         try:
-            return Link(self._server.accept()[0])
+            return WatcherLink(self._server.accept()[0])
         except OSError:
             return None
 
@@ -129,9 +129,9 @@ class Door:
         self._server.close()
 
 
-def connect(listening: Listening, own: int, rank: int) -> Link:
+def connect(listening: Listening, own: int, rank: int) -> WatcherLink:
     """A link of rank `own` to another rank. Raises OSError where that cannot be reached."""
-    link = Link(socket.create_connection((listening.address, listening.port), timeout=_CONNECT_S), rank)
+    link = WatcherLink(socket.create_connection((listening.address, listening.port), timeout=_CONNECT_S), rank)
     link.send({"kind": "hello", "rank": own, "word": listening.word})
     return link
 

@@ -14,7 +14,7 @@ from tessera.lazy.layouts import MeshShape
 from tessera.sharding.partitioning.chunking import chunked
 from tessera.sharding.partitioning.program import LocalProgram, ShardMove, shard_bytes
 from tessera.sharding.partitioning.redistribution import MeshStepKind
-from tessera.sharding.partitioning.schedule import Evaluate, OverlapLimits, Start, schedule_of, work_of
+from tessera.sharding.partitioning.schedule import Evaluate, OverlapLimits, Start, Wait, schedule_of, work_of
 from tessera.sharding.planner.calibration import EFFICIENCIES
 from tessera.sharding.planner.communication import Collective, seconds
 from tessera.sharding.planner.rates import device_rates
@@ -95,7 +95,7 @@ def predicted(program: LocalProgram, limits: OverlapLimits, chunk: int, rates: P
             taken = _exchange_s(program, step.bucket, rates)
             communication += taken
             free = ends[step.bucket] = max(now, free) + taken
-        else:
+        elif isinstance(step, Wait):
             end = ends.pop(step.bucket)
             exposed += max(0.0, end - now)
             now = max(now, end)

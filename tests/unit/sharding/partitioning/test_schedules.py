@@ -15,7 +15,7 @@ from tessera.sharding.exchange import communication
 from tessera.sharding.exchange.communication import CommunicationOptions
 from tessera.sharding.partitioning.chunking import choices_of, chunked
 from tessera.sharding.partitioning.program import LocalProgram, ShardMove
-from tessera.sharding.partitioning.schedule import Evaluate, OverlapLimits, Start, schedule_of
+from tessera.sharding.partitioning.schedule import Evaluate, Leave, OverlapLimits, Start, schedule_of
 from tessera.sharding.planner.local_programs import predicted, rates_of
 from tessera.sharding.tensors.properties import program_of
 from tests.mesh.checking import agree
@@ -79,7 +79,7 @@ def told(made: LocalProgram, limits: OverlapLimits) -> str:
         if isinstance(step, Evaluate):
             products = sum("matmul" in str(made.instructions[number]) for number in step.members)
             letters.append("P" * products or "c")
-        else:
+        elif not isinstance(step, Leave):
             letters.append(("S" if isinstance(step, Start) else "W") + str(len(step.bucket)))
     return " ".join(letters)
 

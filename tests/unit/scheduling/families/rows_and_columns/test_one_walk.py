@@ -83,7 +83,11 @@ def test_few_long_rows_are_two_kernels_which_workers_can_share() -> None:
 
 def test_what_lies_otherwise_is_right() -> None:
     tensors = operands(130, 66)
-    for lay in (lambda each: each.t().contiguous().t(), lambda each: each.repeat(1, 2)[:, ::2]):
+    ways: list[Callable[[torch.Tensor], torch.Tensor]] = [
+        lambda each: each.t().contiguous().t(),
+        lambda each: each.repeat(1, 2)[:, ::2],
+    ]
+    for lay in ways:
         check(norm_gradient, [lay(each) if each.shape == (130, 66) else each for each in tensors])
     batched = operands(120, 40)
     check(

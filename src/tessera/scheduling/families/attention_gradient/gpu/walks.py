@@ -58,7 +58,7 @@ def sums_of(spec: AttentionGradientSpec) -> list[GradientPart]:
 def sums_beside(spec: AttentionGradientSpec) -> list[PartBeside]:
     """What it sums up for operands beside the scores."""
     stored = {output.value: output for output in spec.outputs}
-    return [PartBeside(sums, stored[sums.accumulator]) for sums in spec.beside or () if sums.accumulator in stored]
+    return [PartBeside(sums, stored[sums.accumulator]) for sums in spec.beside if sums.accumulator in stored]
 
 
 def all_sums(spec: AttentionGradientSpec) -> list[GradientPart | PartBeside]:
@@ -151,9 +151,7 @@ def _walk_specs(spec: AttentionGradientSpec) -> tuple[tuple[AttentionGradientSpe
         taken = (*operands, *(output.argument for output in outputs))
         arguments = tuple(spec.arguments[index] for index in taken)
         own = tuple(replace(output, argument=len(operands) + place) for place, output in enumerate(outputs))
-        found.append(
-            (replace(spec, arguments=arguments, outputs=own, keys=keys, values=values, beside=beside or None), taken)
-        )
+        found.append((replace(spec, arguments=arguments, outputs=own, keys=keys, values=values, beside=beside), taken))
     return tuple(found)
 
 
