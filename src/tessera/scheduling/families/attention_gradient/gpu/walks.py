@@ -58,7 +58,7 @@ def sums_of(spec: AttentionGradientSpec) -> list[GradientPart]:
 def sums_beside(spec: AttentionGradientSpec) -> list[PartBeside]:
     """What it sums up for operands beside the scores."""
     stored = {output.value: output for output in spec.outputs}
-    return [PartBeside(sums, stored[sums.accumulator]) for sums in spec.beside if sums.accumulator in stored]
+    return [PartBeside(sums, stored[sums.accumulator]) for sums in spec.beside or () if sums.accumulator in stored]
 
 
 def all_sums(spec: AttentionGradientSpec) -> list[GradientPart | PartBeside]:
@@ -145,7 +145,7 @@ def _walk_specs(spec: AttentionGradientSpec) -> tuple[tuple[AttentionGradientSpe
     found = []
     for held, keys, values in (("q", None, None), ("k", spec.keys, spec.values)):
         parts = [part for part in all_sums(spec) if part.held == held]
-        beside = tuple(part.sums for part in parts if isinstance(part, PartBeside))
+        beside = tuple(part.sums for part in parts if isinstance(part, PartBeside)) or None
         outputs = [part.output for part in parts]
         operands = range(min(output.argument for output in spec.outputs))
         taken = (*operands, *(output.argument for output in outputs))
