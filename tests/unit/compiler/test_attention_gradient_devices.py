@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_functions_of_scores_and_what_stands_beside_them() -> None:
     chance = torch.Generator().manual_seed(2)
     q, k, v, g = (torch.randn(1, 2, 40, 8, generator=chance) for _ in range(4))
     beside = [torch.randn(shape, generator=chance) for shape in ((40, 40), (40,), (2,))]
-    functions = (
+    functions: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
         (lambda s, b, h, i, j, bias: s + bias[i, j], lambda b, h, i, j: j <= i + 3),
         (lambda s, b, h, i, j, bias: s * bias[j], lambda b, h, i, j: (j <= i) & (i - j < 12)),
         (lambda s, b, h, i, j, bias: s + bias[h] * (j - i), lambda b, h, i, j: j < 38),

@@ -171,3 +171,29 @@ def test_the_kernel_is_chosen_by_name() -> None:
     torch.testing.assert_close(y, torch.softmax(x, -1))
     with pytest.raises(IRError, match="none or several"):
         run_kernel(both, [x, y])
+
+
+TURNED = """
+"tessera.tile.kernel"() ({
+^bb0(%X: memref<?x?xf32, strided<[?, 1]>>, %Z: memref<?x?xf32, strided<[?, 1]>>):
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %columns = memref.dim %Z, %c1 : memref<?x?xf32, strided<[?, 1]>>
+  "tessera.tile.parallel"(%columns) ({
+  ^box(%lo: index, %hi: index):
+    %x = "tessera.tile.load"(%X, %c0, %c0) {dims = array<i64: 0, 1>, in_bounds = array<i1: false, false>}
+      : (memref<?x?xf32, strided<[?, 1]>>, index, index) -> vector<4x16xf32>
+    %z = "tessera.tile.transpose"(%x) : (vector<4x16xf32>) -> vector<16x4xf32>
+    "tessera.tile.store"(%z, %Z, %c0, %c0) {dims = array<i64: 0, 1>, in_bounds = array<i1: false, false>}
+      : (vector<16x4xf32>, memref<?x?xf32, strided<[?, 1]>>, index, index) -> ()
+  }) {steps = array<i64: 16>, split = 0} : (index) -> ()
+}) {sym_name = "turned", outputs = array<i64: 1>} : () -> ()
+"""
+
+
+def test_rows_and_columns_are_exchanged() -> None:
+    x, z = normal(4, 16), poisoned(16, 4)
+    run_kernel(parse(TURNED), [x, z])
+    assert torch.equal(z, x.mT)
+    with pytest.raises(IRError, match="transpose of"):
+        verify(parse(TURNED.replace("16x4xf32", "8x8xf32")))

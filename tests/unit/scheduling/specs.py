@@ -16,7 +16,6 @@ from tessera.scheduling.lowering.spec import (
     ContractionSpec,
     MapReduceSpec,
     Output,
-    PulledScore,
     Sums,
 )
 
@@ -237,7 +236,6 @@ def attention_gradient(
         each: recorder.make("accumulator", (), (number,), wide, (*batch, *axes[each][-2:]))
         for number, each in enumerate("qkv")
     }
-    cotangent = recorder.make("cotangent", (), (), wide, (*batch, "q", "k"))
     return AttentionGradientSpec(
         f"attention_d{of}_{'causal_' if causal else ''}{dtype.name}",
         tuple(arguments),
@@ -255,5 +253,4 @@ def attention_gradient(
         tuple(Output(len(arguments) - len(of) + place, sums[each]) for place, each in enumerate(of)),
         Sums(sums["k"]) if "k" in of else None,
         Sums(sums["v"]) if "v" in of else None,
-        pulled=PulledScore(cotangent, cotangent),
     )

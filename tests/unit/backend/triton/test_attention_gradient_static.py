@@ -66,7 +66,8 @@ def test_every_head_size_has_a_legal_default(name: str, dtype: DType) -> None:
 def test_rules_name_what_is_wrong() -> None:
     posed = problem("sm90", 128, "kv")
     legal = space.space(posed)
-    start = legal.default.replace(warps=8)
+    start = legal.default.replace(tile=(32, 128), warps=8)
+    assert legal.violations(start) == ()
     assert legal.violations(start.replace(tile=(64, 128), pipeline_depth=2)) == ("values-in-registers",)
     assert legal.violations(start.replace(tile=(32, 64))) == ("rows-per-warp",)
     assert legal.violations(start.replace(head=(64, 128))) == ("heads-fit",)

@@ -166,11 +166,12 @@ class _GradientLowering(AttentionGrid):
             less = builder.append(arith.SubfOp(products, self.softmax.spread(mean, products)))
             changed = builder.append(arith.MulfOp(weights, less))
             changed.name_hint = "d_scores"
-            factors["d"] = changed
-            if self.spec.pulled is not None:
+            if self.spec.pulled is None:
+                factors["d"] = changed
+            else:
                 writer.define(self.spec.pulled.changed, changed)
                 if any(part.axis == "d" for part in self.parts):
-                    factors["d"] = self._derived(writer, self.spec.pulled.derived, changed)
+                    factors["d"] = self._derived(writer, self.spec.pulled.derived)
         rows, columns, element = *self.shape, self._narrow
         heads = [
             builder.mma(
@@ -194,10 +195,9 @@ class _GradientLowering(AttentionGrid):
                 self._store(each.output.argument, tile, self.sides, at)
         return [*heads, *beside]
 
-    def _derived(self, writer: TileWriter, derivative: Value, plain: SSAValue | None = None) -> SSAValue:
-        """A tile of cotangents: 0 past an edge, where what a derivative reads may be anything, unless it is `plain`."""
-        found = writer.write(derivative, self.shape)
-        return found if found is plain else self._hidden(found, self.counted)
+    def _derived(self, writer: TileWriter, derivative: Value) -> SSAValue:
+        """A tile of cotangents: 0 past an edge, where what a derivative reads may be anything."""
+        return self._hidden(writer.write(derivative, self.shape), self.counted)
 
     def _hidden(self, tile: SSAValue, conditions: Sequence[SSAValue]) -> SSAValue:
         for condition in conditions:
