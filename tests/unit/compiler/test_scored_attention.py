@@ -198,6 +198,19 @@ def test_gradients_by_blocks_of_what_functions_hold(name: str) -> None:
         torch.testing.assert_close(found.torch().double(), other, atol=2e-5, rtol=2e-5)
 
 
+def test_a_cotangent_of_one_query_takes_no_rows_past_it() -> None:
+    q, k, v = (x.double() for x in drawn(1, 3))
+    held = torch.tensor([0.7], dtype=torch.float64)
+    leaves = [x.clone().requires_grad_() for x in (q, held)]
+    theirs = expected(leaves[0], k, v, (lambda s, b, h, i, j: s * leaves[1][i], None))
+    (wanted,) = torch.autograd.grad((theirs**2).sum(), leaves[1:])
+
+    def ours(held: Any) -> Any:
+        return op.sum(op.flash_attention(q, k, v, score_mod=lambda s, b, h, i, j: s * held[i]) ** 2)
+
+    torch.testing.assert_close(grad.grad(ours)(held).torch(), wanted, atol=1e-12, rtol=1e-12)
+
+
 def test_one_kernel_forms_all_cotangents() -> None:
     q, k, v = (op.tensor(x) for x in drawn(64, 64))
     slopes, g = op.tensor(SLOPES), op.tensor(torch.ones(2, 6, 64, 5))

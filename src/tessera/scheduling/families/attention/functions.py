@@ -1,7 +1,7 @@
 """Functions of scores, as exact as a softmax needs them: its exponentials err by 2 ulp of fp32, and so may these.
 
     tanh(x) = x P(x^2) / Q(x^2), |x| <= 8:   P and Q of degree 4, found by reweighted least squares; relative error
-                                             2^-27, and 3 * 2^-23 with the rounding of each operation
+                                             2^-27, and 2.9 * 2^-23 with the rounding of each operation
 
 A soft-cap is evaluated for every score. The tanh of kernels at large takes three times the instructions, for it is
 exact to half a unit, or to 2 of them beside an exponential.

@@ -102,12 +102,13 @@ class ScoreRows:
     def _add_beside(self, sums: SumsBeside, tile: SSAValue) -> None:
         """Adds cotangents to the sums for an operand beside the scores."""
         builder, nest, shape = self.builder, self.nest, self.shape
+        argument = nest.stored[sums.accumulator].argument
+        along = set(sums.along) & set(nest.arguments[argument].axes)  # an extent of 1 may be no axis of the result
         for place, (axis, first, end) in enumerate((("q", self.row, nest.count), ("k", self.column, nest.width))):
-            if axis not in sums.along:
+            if axis not in along:
                 nothing = builder.splat(0.0, nest.dtype, shape)
                 tile = self.softmax.select(builder.mask(first, end, shape, place), tile, nothing)
                 tile = builder.reduce(tile, "add", place)
                 shape = (1, shape[1]) if place == 0 else (shape[0], 1)
-        inside = {axis: axis not in sums.along for axis in "qk"}
-        where = nest.place(nest.stored[sums.accumulator].argument, "qk", self.at, inside)
+        where = nest.place(argument, "qk", self.at, {axis: axis not in along for axis in "qk"})
         where.store(builder, added(builder, where.load(builder, shape), tile))
