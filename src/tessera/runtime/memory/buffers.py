@@ -116,9 +116,12 @@ class AwaitedBuffer(Buffer):
 
     def share(self, dtype: torch.dtype) -> tuple[torch.Tensor, int]:
         """As of a buffer."""
-        while type(self) is AwaitedBuffer:
-            self.shared[0]()
-        return self.share(dtype)
+        while True:
+            with _sharing:  # another thread may have read, or shared, it meanwhile
+                waiting = list(self.shared) if type(self) is AwaitedBuffer else []
+            if not waiting:
+                return self.share(dtype)
+            waiting[0]()
 
 
 def put_off(buffer: Buffer, work: Callable[[], None]) -> bool:

@@ -159,8 +159,8 @@ def _finish(watcher: Watcher) -> bool:
     printed, as one of the program.
     """
     job = _job
-    if job is None or job.watcher is not watcher or _is_forked or watcher.has_raised:
-        return True
+    if job is None or job.watcher is not watcher or _is_forked or watcher.has_raised or not _has_group():
+        return True  # where the program has destroyed its process group, nothing can end any more
     try:
         job.finish()
     except TesseraError as error:
