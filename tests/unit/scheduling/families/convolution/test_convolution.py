@@ -71,14 +71,14 @@ def test_blocks_of_the_image_stay_in_their_part_of_the_cache() -> None:
 
 
 def test_register_tiles_leave_no_short_ends_to_rows_where_those_would_wait() -> None:
-    def tile(columns: int, **facts: int) -> tuple[KnobValue, KnobValue]:
-        core = dataclasses.replace(ZEN4_CORE, **{"fma_per_cycle": 2, **facts})
+    def tile(columns: int, starts: int = 2, latency: int = 4) -> tuple[KnobValue, KnobValue]:
+        core = dataclasses.replace(ZEN4_CORE, fma_per_cycle=starts, fma_latency=latency)
         posed = problem(rows=columns, columns=columns, depth=256, outputs=256, panel=16, target=AVX2.with_core(core))
         schedule = default_schedule(posed)
         return schedule.integers("micro")[1], schedule["tails"]
 
     assert [tile(columns) for columns in (7, 14, 28, 56)] == [(4, True), (5, False), (6, False), (6, True)]
-    assert tile(14, fma_latency=2, fma_per_cycle=1) == (6, True)  # two pixels wait for nothing
+    assert tile(14, starts=1, latency=2) == (6, True)  # two pixels wait for nothing
 
 
 def test_the_model_sees_ends_of_rows_that_wait() -> None:
