@@ -97,6 +97,7 @@ def _sdpa_backward(
 ) -> Theirs:
     """The backward kernel by itself: autograd runs it on the stream of the forward pass, which no graph captures."""
     aten, zero = torch.ops.aten, torch.zeros((), dtype=torch.int64, device=q.device)
+    given: tuple[object, ...]
     if backend == "FLASH_ATTENTION":
         out, logarithms, starts_q, starts_k, most_q, most_k, *_ = aten._scaled_dot_product_flash_attention(
             q, k, v, 0.0, causal
