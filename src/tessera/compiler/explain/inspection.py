@@ -27,7 +27,7 @@ from tessera.lazy.structures.symbolic import SymbolicForm, symbolic_form
 from tessera.rewrite.engine import Firing
 from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.language.schedule import Schedule
-from tessera.scheduling.lowering.schedule_writer import kernel_of
+from tessera.scheduling.lowering.schedule_writer import kernel_of, unwritable
 
 LEVELS = ("graph", "rewrites", "fusion", "schedule", "tile", "target")
 
@@ -127,11 +127,16 @@ def _schedule_text(asked: Structure) -> str:
     compiler = compilers.compiler_of(structure.device)
     steps = steps_of(planning.program_of(structure), structure, compiler)
     launches = {(launch.subject, launch.schedule): launch for launch in kernel_launches(steps)}
-    kernels = [
-        kernel_of(launch.subject.spec, kernel_family(launch.subject.spec).name, schedule, launch.call.shaped.extents)
-        for (_, schedule), launch in launches.items()
-    ]
-    return "\n".join([*[_expected(step, compiler) for step in steps], print_module(ModuleOp(kernels))])
+    kernels, left_out = [], []
+    for (_, schedule), launch in launches.items():
+        spec = launch.subject.spec
+        field = unwritable(spec)
+        if field is None:
+            kernels.append(kernel_of(spec, kernel_family(spec).name, schedule, launch.call.shaped.extents))
+        else:
+            left_out.append(f'// {spec.name}: {field} has no form in Schedule IR; level "tile" shows the kernel')
+    expected = [_expected(step, compiler) for step in steps]
+    return "\n".join([*expected, *left_out, print_module(ModuleOp(kernels))])
 
 
 def _expected(step: AnyLaunch, compiler: DeviceCompiler) -> str:

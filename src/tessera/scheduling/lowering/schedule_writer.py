@@ -11,7 +11,7 @@ Schedule(tile=(1, 64), ...)                 "tessera.schedule.store"(%4, %1) : (
 
 What of a specification is an expression stands in the region; all else is attributes, by the names of its fields. The
 operands of a specification stand in `tessera.schedule.accumulate`, which gives its `accumulator`. Nothing is lost:
-`schedule_reader.py` is the inverse.
+`schedule_reader.py` is the inverse. Functions of scores have no text yet (`unwritable`).
 """
 
 from __future__ import annotations
@@ -67,6 +67,19 @@ def plain_fields(spec: Any) -> dict[str, Any]:
         for name, value in fields.items()
         if not isinstance(value, Value) and not hasattr(value, ACCUMULATOR)
     }
+
+
+def unwritable(spec: Any) -> str | None:
+    """The first field of a specification that no operation of a region stands for: functions of scores, what comes of
+    them; None where all can be written.
+    """
+    for name, value in plain_fields(spec).items():
+        each = value[0] if isinstance(value, tuple) and value else value
+        if dataclasses.is_dataclass(each) and any(
+            isinstance(getattr(each, field.name), Value) for field in dataclasses.fields(each)
+        ):
+            return name
+    return None
 
 
 def default_axes(operands: tuple[Value, ...], argument: Argument | None) -> frozenset[str]:

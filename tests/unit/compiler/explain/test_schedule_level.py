@@ -53,3 +53,11 @@ def test_the_schedule_level_lowers_to_the_tile_level() -> None:
 
 def test_a_call_of_a_library_is_a_comment() -> None:
     assert "// fft: a call of a library" in op.fft(torch.ones(8, dtype=torch.complex64)).inspect("schedule")
+
+
+def test_what_has_no_form_is_a_comment() -> None:
+    q = op.tensor(torch.randn(1, 2, 33, 16))
+    attended = op.flash_attention(q, q, q, score_mod=lambda score, b, h, i, j: 20 * op.tanh(score / 20))
+    text = op.softmax(op.matmul(attended, torch.ones(16, 5)), axis=-1).inspect("schedule")
+    assert 'scoring has no form in Schedule IR; level "tile" shows the kernel' in text
+    assert kernels_of(parse(text)), "what has one is still there"
