@@ -287,3 +287,35 @@ def test_what_is_refused() -> None:
         op.scan(lambda c, x: (c + torch.randn(3), None), init, xs)
     with pytest.raises(ValueControlFlowError):
         op.scan(lambda c, x: (c if x.sum() > 0 else -c, None), init, xs)
+
+
+def _attended(y: torch.Tensor) -> torch.Tensor:
+    hidden = torch.ones(y.shape[-2], y.shape[-2], dtype=torch.bool).triu(1)
+    return torch.softmax((y @ y.mT * y.shape[-1] ** -0.5).masked_fill(hidden, -torch.inf), -1) @ y
+
+
+@pytest.mark.parametrize("looped", [False, True])
+def test_gradients_of_gradients_take_the_tensors_that_rules_make(looped: bool) -> None:
+    x, weights = normal(1, 1, 3, 2), normal(1, 1, 3, 2)
+
+    def ours(y: Tensor) -> Tensor:
+        def attended(z: Tensor) -> Tensor:
+            return op.flash_attention(z, z, z, causal=True)
+
+        if looped:
+            return op.sum(op.scan(lambda carry, _: (attended(carry) + carry, None), y, None, length=2)[0])
+        return op.sum(op.cond(op.tensor(torch.tensor(True)), attended, lambda z: z * 2, y))
+
+    def theirs(y: torch.Tensor) -> torch.Tensor:
+        if not looped:
+            return _attended(y).sum()
+        for _ in range(2):
+            y = _attended(y) + y
+        return y.sum()
+
+    slope = grad.grad(ours)
+    found = grad.grad(lambda y: op.sum(slope(y) * weights))(op.tensor(x))
+    given = x.clone().requires_grad_()
+    (first,) = torch.autograd.grad(theirs(given), given, create_graph=True)
+    (wanted,) = torch.autograd.grad((first * weights).sum(), given)
+    torch.testing.assert_close(found.torch(), wanted)

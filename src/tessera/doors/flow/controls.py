@@ -16,7 +16,7 @@ from tessera.dtypes import int64
 from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
 from tessera.lazy.leaves.leaf import Leaf
-from tessera.lazy.node import Node
+from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structures.structure import Structure
 from tessera.ops.algebra import call, filled, literal
 from tessera.ops.flow.records import DTYPES, NAMES, Kind, unpack
@@ -146,7 +146,7 @@ class Scan:
             return (*results[:first], *values[:first])
 
         kept = one_for_all(Scan, traced(keeping, layouts, [])[0], first, self.slices, self.reverse)
-        history = applied(kept, operands, length)[first:]
+        history = applied(kept, operands, length)[first:]  # it makes nothing that could be captured
         count = len(carried) + len(same)
 
         def backwards(*values: Tensor) -> tuple[Tensor, ...]:
@@ -168,9 +168,12 @@ class Scan:
             *[layout_of(each, each.shape[1:]) for each in sliced],
             *layouts[last:],
         ]
-        body, _ = traced(backwards, structures, [])
+        captured: list[Leaf] = []  # tensors that rules of gradients make, such as masks
+        body, _ = traced(backwards, structures, captured)
         back = one_for_all(Scan, body, count, len(sliced), not self.reverse)
-        results = applied(back, [*begun, *sliced, *operands[last:]], length)
+        results = applied(
+            back, [*begun, *sliced, *operands[last:], *[cast(Tensor, leaf_node(leaf)) for leaf in captured]], length
+        )
         found = dict(zip((*carried, *same, *[n for n in floats if first <= n < last]), results, strict=True))
         return [found.get(number) for number in range(len(operands))]
 
@@ -276,8 +279,13 @@ class Cond:
             return function
 
         structures = [*layouts, *[layout_of(each) for each in arriving]]
-        bodies = [traced(backwards(body), structures, [])[0] for body in (self.if_true, self.if_false)]
-        results = applied(one_for_all(Cond, *bodies), [*operands, *arriving], 0)
+        captured: list[Leaf] = []
+        traces = [traced(backwards(body), structures, captured)[0] for body in (self.if_true, self.if_false)]
+        whole = [*structures, *[leaf.structure for leaf in captured]]
+        bodies = [body.over(whole) for body in traces]
+        results = applied(
+            one_for_all(Cond, *bodies), [*operands, *arriving, *[cast(Tensor, leaf_node(leaf)) for leaf in captured]], 0
+        )
         found = dict(zip(floats, results, strict=True))
         return [None, *[found.get(number) for number in range(len(layouts))]]
 
