@@ -16,6 +16,8 @@ LEAST_PART = 128
 PARTS_OF_KEYS = (1, 2, 4, 8, 16, 32, 64)
 _PAYS = 256
 """Keys of a part by default."""
+_FEW = 32
+"""Queries that are one block, whose products take less time than their keys take to arrive."""
 
 
 def _limits(problem: AttentionProblem) -> GpuLimits:
@@ -229,10 +231,12 @@ def default_schedule(problem: AttentionProblem) -> Schedule:
 
 
 def _parts(problem: AttentionProblem, programs: int) -> int:
-    """Parts of the keys that give every multiprocessor a block; one where there are few keys, as the second kernel
-    takes about as long as a thousand of them (predicted, not measured).
+    """Parts of the keys that give every multiprocessor a block where it had none, two where queries are so few that
+    reading keys is all there is to do: an H100 read 2.0 TB/s with two, 1.5 with one. One where there are few keys, as
+    the second kernel takes about as long as a thousand of them (predicted, not measured).
     """
-    parts = 1
-    while programs * parts < problem.target.cores and 2 * parts * _PAYS <= problem.keys and parts < PARTS_OF_KEYS[-1]:
+    cores, parts = problem.target.cores, 1
+    wanted = cores if programs >= cores or problem.queries > _FEW else 2 * cores
+    while programs * parts < wanted and 2 * parts * _PAYS <= problem.keys and parts < PARTS_OF_KEYS[-1]:
         parts *= 2
     return parts if parts >= 4 else 1
