@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.families import REDUCTION
-from tessera.ops.record import family_of
 from tessera.rewrite.fusion.alignment import reduced_range
 from tessera.rewrite.fusion.groups import Group, Grouping, reads_in_place
 
@@ -58,18 +58,24 @@ def _fit(grouping: Grouping, rows: Group, columns: Group) -> bool:
 
 
 def _walks_once(columns: Group) -> bool:
-    """Whether nothing that comes of a reduction is of the rows again."""
+    """Whether rows can be combined with what those before left, and nothing that comes of it is of the rows again."""
     assert columns.reduced is not None
     made = set()
     for operation in columns.operations:
-        is_after = any(operand in made for operand in operation.inputs)
-        if family_of(operation.operator).reduces == "axis" or (is_after and reduced_range(operation) is not None):
+        is_after, reduces = any(operand in made for operand in operation.inputs), reduced_range(operation) is not None
+        if reduces and (is_after or not _combines(operation)):
             return False
-        if is_after or reduced_range(operation) is not None:
+        if is_after or reduces:
             made.add(operation.result)
             if any(axis is not None and axis < columns.reduced[1] for axis in columns.mapping[operation.result]):
                 return False
     return bool(made)
+
+
+def _combines(reduction: GraphOperation) -> bool:
+    """Whether elements are combined, in any order; bodies of others may reduce what they made of a reduction."""
+    anchor = reduction.anchor()
+    return anchor is not None and "row" not in anchor.reduced.values()
 
 
 def _meet(grouping: Grouping, rows: Group, columns: Group) -> bool:

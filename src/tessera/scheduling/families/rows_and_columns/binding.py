@@ -22,7 +22,7 @@ def lay_out(
     region: Region, domain: Sequence[int], arrays: Arrays[V], limits: Limits, copied: Copy[V]
 ) -> tuple[Arrays[V], ShapedArrays] | None:
     """The arrays of a kernel; None where rows, or the elements of one, are no axis, where elements of a row do not lie
-    side by side, and on GPUs.
+    side by side or nothing is read along the rows, and on GPUs.
     """
     assert region.reduced is not None
     first, last = region.reduced
@@ -31,6 +31,8 @@ def lay_out(
     columns = columns_of(arrays, last)
     before, row = merge_axes(domain[:first], columns[:first]), merge_axes(domain[first:], columns[first:])
     if len(before.extents) != 1 or len(row.extents) != 1 or not all([x in (0, 1) for x in row.columns[0]]):  # noqa: C419
+        return None
+    if not any([stride != 0 for stride in before.columns[0][: len(region.loads)]]):  # noqa: C419 - when binding
         return None
     axes = Axes(before.extents + row.extents, before.columns + row.columns)
     return arrays, reduction_layout(axes, (ROWS, "c"), "c", arrays, len(region.loads), limits.largest_axis)

@@ -109,6 +109,24 @@ def test_other_reductions_and_what_is_made_of_columns() -> None:
     assert found[1].torch().isnan().nonzero().tolist() == [[4]]
 
 
+def test_columns_that_are_reduced_twice_are_walked_apart() -> None:
+    """The position of a maximum, or a sum of exponentials, needs the maximum of all rows first."""
+    x = torch.randn(70, 9)
+    for reduce, exact in ((op.argmax, torch.argmax), (op.logsumexp, torch.logsumexp)):
+        rows, columns = op.sum(op.tensor(x), 1), reduce(op.tensor(x), 0)
+        tessera.eval(rows, columns)
+        torch.testing.assert_close(rows.torch(), x.sum(1), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(columns.torch(), exact(x, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_one_row_that_is_repeated() -> None:
+    """Nothing that is read says how many rows there are, by which a mean divides."""
+    check(
+        lambda m, x: (x - m.max(x, (1,), keepdims=True), m.mean(x, (0,)), m.max(x, (0,))),
+        [torch.randn(1, 33).expand(70, 33)],
+    )
+
+
 def test_a_pinned_schedule_is_that_of_rows() -> None:
     x = torch.randn(100, 64)
     rows = op.sum(op.tensor(x), (1,)).pin(tile=(1, 16))
