@@ -140,6 +140,30 @@ def test_integers_that_wrap_around_hide_what_they_say() -> None:
     torch.testing.assert_close(found.double(), wanted, atol=1e-5, rtol=1e-5)
 
 
+def test_integers_without_a_sign_and_of_any_size_hide_what_they_say() -> None:
+    """Bounds of blocks are those of the mask's own integers, also where these wrap around."""
+    q, k, v = drawn(129, 130, batch=1)
+    bytes_, signed = (torch.arange(130) // 64).to(torch.uint8), (torch.arange(130) // -64).to(torch.int8)
+    turned = torch.where(torch.arange(130) < 64, 0, 255).to(torch.uint8)
+    limits = torch.iinfo(torch.int64)
+    ends = torch.where(torch.arange(130) % 2 == 0, limits.min, limits.max)
+
+    def masks(bytes_: Any, signed: Any, turned: Any, ends: Any, narrowed: Function) -> list[Function]:
+        return [
+            lambda b, h, i, j: bytes_[i] - bytes_[j] > 10,
+            lambda b, h, i, j: turned[j] + bytes_[i] > 10,
+            lambda b, h, i, j: narrowed(signed[i] + signed[j]) > 10,
+            lambda b, h, i, j: ends[i] - ends[j] == 0,
+        ]
+
+    held = [op.tensor(x) for x in (bytes_, signed, turned, ends)]
+    ours = masks(*held, lambda x: op.cast(x, "uint8"))
+    theirs = masks(bytes_, signed, turned, ends, lambda x: x.to(torch.uint8))
+    for mask, other in zip(ours, theirs, strict=True):
+        wanted = expected(q, k, v, (None, other))
+        torch.testing.assert_close(computed(q, k, v, (None, mask)).double(), wanted, atol=1e-5, rtol=1e-5)
+
+
 def test_gradients() -> None:
     q, k, v = (x.double() for x in drawn(7, 9, 2, 1))
     bias = torch.randn(6, dtype=torch.float64)

@@ -18,11 +18,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import torch
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import StringAttr, VectorType, i1
 from xdsl.ir import Operation, SSAValue
 
-from tessera.dtypes import DType, bool_, int64
+from tessera.dtypes import DType, bool_, int64, uint8
 from tessera.ir.tile import operations as tile
 from tessera.scheduling.language.expression import Value, post_order
 from tessera.scheduling.lowering.builder import TileBuilder
@@ -32,8 +33,10 @@ Bounds: TypeAlias = tuple[SSAValue, SSAValue]
 """The least and the largest, tiles of one int64; of a boolean whether it certainly is true, and whether it may be."""
 
 ONE: Final = (1, 1)
-SAFE_BITS: Final = 30
-"""Bounds of up to so many bits have products that int64 holds."""
+FACTORS: Final = -(1 << 30), (1 << 30) - 1
+"""Bounds between these have products that int64 holds."""
+TERMS: Final = -(1 << 61), (1 << 61) - 1
+"""A sum of one between these and any other int64 is not between these where it has wrapped around."""
 
 Writing: TypeAlias = Callable[[Mapping[str, int], Mapping[str, SSAValue]], TileWriter]
 """(sizes, positions) -> a writer of expressions."""
@@ -131,7 +134,10 @@ class _Intervals:
         there = self.builder.mask(self.block.first[axis], past, shape, place)
         first = self.builder.spread(self.writing(dict.fromkeys(sizes, 1), self.block.first).write(value, ONE), shape)
         inside = self.builder.append(tile.SelectOp.create(operands=[there, whole, first], result_types=[whole.type]))
-        least, most = (self._wide(self.builder.reduce(inside, kind, place), value.dtype) for kind in ("min", "max"))
+        dtype = value.dtype
+        if dtype is uint8:  # tiles compare bytes as if they had a sign
+            inside, dtype = self.builder.cast(inside, int64), int64
+        least, most = (self._wide(self.builder.reduce(inside, kind, place), dtype) for kind in ("min", "max"))
         return least, most
 
     def _at(self, value: Value, position: Mapping[str, SSAValue]) -> SSAValue:
@@ -167,9 +173,9 @@ class _Intervals:
         meet = self._put(arith.AndIOp, self._compare("le", least, other_most), self._compare("le", other_least, most))
         return (same, meet) if kind == "eq" else (self._not(meet), self._not(same))
 
-    def _within(self, bounds: Bounds, bits: int) -> Bounds:
-        """The bounds, of which is noted whether they are integers of so many bits and a sign."""
-        low, high = self._number(-(1 << bits)), self._number((1 << bits) - 1)
+    def _within(self, bounds: Bounds, limits: tuple[int, int]) -> Bounds:
+        """The bounds, of which is noted whether they lie between these numbers."""
+        low, high = map(self._number, limits)
         held = self._put(arith.AndIOp, self._compare("ge", bounds[0], low), self._compare("le", bounds[1], high))
         self.safe = held if self.safe is None else self._put(arith.AndIOp, self.safe, held)
         return bounds
@@ -192,33 +198,47 @@ def _both(arguments: list[Bounds | None]) -> tuple[Bounds, Bounds]:
 
 def _fitting(on: _Intervals, value: Value, bounds: Bounds) -> Bounds:
     """Bounds of what is computed: the mask's own integers must hold them, and those of int64 leave room for a sum."""
-    return on._within(bounds, 61 if value.dtype is int64 else 8 * value.dtype.itemsize - 1)
+    return on._within(bounds, TERMS if value.dtype is int64 else _range(value.dtype))
+
+
+def _range(dtype: DType) -> tuple[int, int]:
+    """The least and the largest integer of a dtype."""
+    known = torch.iinfo(dtype.torch)
+    return known.min, known.max
+
+
+def _terms(on: _Intervals, value: Value, bounds: list[Bounds]) -> list[Bounds]:
+    """The bounds of what is added up: whether int64 wraps around shows in the sum only where they are not too large."""
+    for argument, each in zip(value.arguments, bounds, strict=True):
+        if value.dtype is int64 and argument.operation != "count":
+            on._within(each, TERMS)
+    return bounds
 
 
 def _sum(on: _Intervals, value: Value, bounds: list[Bounds]) -> Bounds:
-    (a, b), (c, d) = bounds
+    (a, b), (c, d) = _terms(on, value, bounds)
     return _fitting(on, value, (on._put(arith.AddiOp, a, c), on._put(arith.AddiOp, b, d)))
 
 
 def _difference(on: _Intervals, value: Value, bounds: list[Bounds]) -> Bounds:
-    (a, b), (c, d) = bounds
+    (a, b), (c, d) = _terms(on, value, bounds)
     return _fitting(on, value, (on._put(arith.SubiOp, a, d), on._put(arith.SubiOp, b, c)))
 
 
 def _product(on: _Intervals, value: Value, bounds: list[Bounds]) -> Bounds:
-    a, b = (on._within(each, SAFE_BITS) for each in bounds)
+    a, b = (on._within(each, FACTORS) for each in bounds)
     corners = [on._put(arith.MuliOp, x, y) for x in a for y in b]
     return _fitting(on, value, on._ordered(corners))
 
 
 def _negative(on: _Intervals, value: Value, bounds: list[Bounds]) -> Bounds:
     zero = on._number(0)
-    ((a, b),) = bounds
+    ((a, b),) = _terms(on, value, bounds)
     return _fitting(on, value, (on._put(arith.SubiOp, zero, b), on._put(arith.SubiOp, zero, a)))
 
 
 def _size(on: _Intervals, value: Value, bounds: list[Bounds]) -> Bounds:
-    ((a, b),) = bounds
+    ((a, b),) = _terms(on, value, bounds)
     turned = on._put(arith.SubiOp, on._number(0), b)
     least = on._put(arith.MaxSIOp, on._put(arith.MaxSIOp, a, turned), on._number(0))
     most = on._put(arith.MaxSIOp, on._put(arith.SubiOp, on._number(0), a), b)
@@ -253,7 +273,8 @@ def _cast(on: _Intervals, value: Value, bounds: list[Bounds]) -> Bounds | None:
         return (on.builder.cast(own[0], int64), on.builder.cast(own[1], int64)) if value.dtype is not bool_ else own
     if value.dtype is bool_:
         return on._anything()
-    return own if value.dtype.itemsize >= source.dtype.itemsize else _fitting(on, value, own)
+    (least, most), (lowest, highest) = _range(source.dtype), _range(value.dtype)
+    return own if lowest <= least and most <= highest else on._within(own, (lowest, highest))
 
 
 _ARITHMETIC: Final[Mapping[str, Rule]] = {
