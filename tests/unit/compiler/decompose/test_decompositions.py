@@ -1,6 +1,7 @@
 """Every way in which a call becomes several: it is explained by its name, and gives what the call does.
 
-Chunks of long rows and split-K, which are ways of GPUs, are run by `tests/unit/compiler/device`.
+Chunks of long rows, split-K and the two walks of attention's gradient, which are ways of GPUs, are run by
+`tests/unit/compiler/device` and `tests/unit/compiler/test_attention_gradient_devices.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tessera.scheduling.families.decomposition import Decomposition
 from tessera.scheduling.families.registry import families
 from tessera.scheduling.families.unfused import UNFUSED
 
-OF_GPUS = {"chunks", "split-k"}
+OF_GPUS = {"chunks", "split-k", "two-walks"}
 
 
 def normal(*shape: int) -> Tensor:
