@@ -156,7 +156,7 @@ def test_integers_without_a_sign_and_of_any_size_hide_what_they_say() -> None:
             lambda b, h, i, j: ends[i] - ends[j] == 0,
         ]
 
-    held = [op.tensor(x) for x in (bytes_, signed, turned, ends)]
+    held = op.tensor(bytes_), op.tensor(signed), op.tensor(turned), op.tensor(ends)
     ours = masks(*held, lambda x: op.cast(x, "uint8"))
     theirs = masks(bytes_, signed, turned, ends, lambda x: x.to(torch.uint8))
     for mask, other in zip(ours, theirs, strict=True):
