@@ -88,7 +88,8 @@ def test_images_of_all_sizes_share_kernels(name: str, cache_dir: Path, monkeypat
         for size in SIZES:
             pending, wanted = case(size)
             torch.testing.assert_close(pending.torch().double(), wanted, rtol=1e-4, atol=1e-4)
-    assert len(compiled) <= allowed(most)
+    # With 16 registers tiles are chosen by the ends of rows, which differ from size to size: as many kernels more.
+    assert len(compiled) <= (most if detect().vector_bits >= 512 else 2 * most + 1)
 
 
 def some(n: int, m: int) -> torch.Tensor:

@@ -141,4 +141,4 @@ def test_a_host_that_cannot_be_reached_any_more_is_named() -> None:
         assert code == "E_RANK_LOST"
         assert message.startswith(f"rank {1 - int(rank)} (pid ")
         assert "cannot be reached any more" in message
-        assert float(seconds) < bound_s()
+        assert float(seconds) < 2 * bound_s()  # silence, a beat, and telling the others, each at its longest
