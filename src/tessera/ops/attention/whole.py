@@ -1,5 +1,5 @@
 """Attention formed as a whole: the algebra of matrices of scores, of which gradients are made where no kernel forms
-them block by block: on GPUs, and gradients of gradients.
+them block by block: gradients of gradients, and functions of scores without an elementwise derivative.
 
 Heads that share keys and values are a dimension of their own there, which K and V have once.
 """

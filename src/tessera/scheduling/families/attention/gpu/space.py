@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+from tessera.dtypes import DType
 from tessera.scheduling.families.attention.parts import PARTS
 from tessera.scheduling.families.attention.space import AttentionProblem, padded_head
 from tessera.scheduling.language.knobs import Knob, Rule, Space
 from tessera.scheduling.language.schedule import Schedule
+from tessera.target import Target
 from tessera.target.facts import GpuLimits
 from tessera.target.float8 import has_float8
 
@@ -25,16 +27,21 @@ def _limits(problem: AttentionProblem) -> GpuLimits:
     return problem.target.gpu
 
 
-def _reads_shared(schedule: Schedule, problem: AttentionProblem) -> bool:
+def reads_shared(rows: int, warps: int, operand: DType, target: Target) -> bool:
     """Whether the matrix units read their operands from shared memory: those of Hopper and later, which multiply 64
     rows of narrow operands for four warps together.
     """
-    wide = schedule.integers("tile")[0] >= 64 and schedule.integer("warps") >= 4
-    return wide and problem.target.arch in ("sm_90", "sm_100") and problem.operand.itemsize <= 2
+    return rows >= 64 and warps >= 4 and target.arch in ("sm_90", "sm_100") and operand.itemsize <= 2
 
 
-def _is_amd(problem: AttentionProblem) -> bool:
-    return problem.target.arch.startswith("gfx")
+def is_amd(target: Target) -> bool:
+    """Whether the GPU is one of AMD's."""
+    return target.arch.startswith("gfx")
+
+
+def _reads_shared(schedule: Schedule, problem: AttentionProblem) -> bool:
+    rows, warps = schedule.integers("tile")[0], schedule.integer("warps")
+    return reads_shared(rows, warps, problem.operand, problem.target)
 
 
 def shared_bytes(schedule: Schedule, problem: AttentionProblem) -> int:
@@ -48,7 +55,7 @@ def shared_bytes(schedule: Schedule, problem: AttentionProblem) -> int:
     head, value_head = schedule.integers("head")
     stages, size = schedule.integer("pipeline_depth"), problem.operand.itemsize
     flying, queries, weights = bn * (head + value_head), bm * head, bm * bn
-    if _is_amd(problem):
+    if is_amd(problem.target):
         elements = flying * stages
     elif _reads_shared(schedule, problem):
         elements = queries + flying * stages
@@ -74,12 +81,12 @@ def values_per_thread(schedule: Schedule, problem: AttentionProblem) -> float:
     words = bm * (value_head + bn) * problem.accumulator.itemsize / 4
     if size > 2:
         words += queries + flying
-    elif not _is_amd(problem):
+    elif not is_amd(problem.target):
         words += flying / 2 + (0 if _reads_shared(schedule, problem) else queries)
     if size == 1:
         words += bn * value_head / 2
     if problem.mask is not None:
-        words += bm * bn / (2 if problem.mask.kind == "bool" and not _is_amd(problem) else 1)
+        words += bm * bn / (2 if problem.mask.kind == "bool" and not is_amd(problem.target) else 1)
     return words / (schedule.integer("warps") * _limits(problem).warp_size)
 
 
@@ -91,7 +98,7 @@ def registers_for_values(schedule: Schedule, problem: AttentionProblem) -> float
     limits = _limits(problem)
     threads = schedule.integer("warps") * limits.warp_size
     registers = min(limits.max_registers_per_thread + 1, limits.registers // threads)
-    if _is_amd(problem):
+    if is_amd(problem.target):
         return 0.18 * registers
     if problem.operand.itemsize > 2:
         return 0.3 * registers
@@ -118,7 +125,7 @@ def _rows(schedule: Schedule, problem: AttentionProblem) -> bool:
     if problem.operand.itemsize > 2:
         return True
     bm = schedule.integers("tile")[0]
-    shared = bm >= 32 and not (_reads_shared(schedule, problem) or _is_amd(problem))
+    shared = bm >= 32 and not (_reads_shared(schedule, problem) or is_amd(problem.target))
     return bm >= (8 if shared else 16) * schedule.integer("warps")
 
 
@@ -135,7 +142,7 @@ def _block(schedule: Schedule, problem: AttentionProblem) -> bool:
 
 
 def _stages(schedule: Schedule, problem: AttentionProblem) -> bool:
-    return problem.mask is None or not _is_amd(problem) or schedule.integer("pipeline_depth") <= 3
+    return problem.mask is None or not is_amd(problem.target) or schedule.integer("pipeline_depth") <= 3
 
 
 def _cut(schedule: Schedule, problem: AttentionProblem) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.dtypes import DType
+from tessera.scheduling.families.attention.gpu.space import is_amd, reads_shared
 from tessera.scheduling.families.attention.space import padded_head
 from tessera.scheduling.families.attention_gradient.gpu.walks import sums_of, walks_of
 from tessera.scheduling.families.attention_gradient.space import apart_axes
@@ -97,13 +98,8 @@ def sides(schedule: Schedule, problem: GpuGradientProblem) -> tuple[int, int]:
 
 
 def _reads_shared(schedule: Schedule, problem: GpuGradientProblem) -> bool:
-    """Whether the matrix units read their operands from shared memory, as for attention (`attention/gpu/space.py`)."""
-    wide = sides(schedule, problem)[0] >= 64 and schedule.integer("warps") >= 4
-    return wide and problem.target.arch in ("sm_90", "sm_100") and problem.is_narrow
-
-
-def _is_amd(problem: GpuGradientProblem) -> bool:
-    return problem.target.arch.startswith("gfx")
+    held = sides(schedule, problem)[0]
+    return reads_shared(held, schedule.integer("warps"), problem.operand, problem.target)
 
 
 def shared_bytes(schedule: Schedule, problem: GpuGradientProblem) -> int:
@@ -115,7 +111,7 @@ def shared_bytes(schedule: Schedule, problem: GpuGradientProblem) -> int:
     head, value_head = schedule.integers("head")
     stages, size = schedule.integer("pipeline_depth"), problem.operand.itemsize
     flying, held, weights = columns * (head + value_head), rows * (head + value_head), rows * columns
-    if _is_amd(problem):
+    if is_amd(problem.target):
         elements = flying * stages
     elif _reads_shared(schedule, problem):
         elements = held + flying * stages
@@ -139,7 +135,7 @@ def values_per_thread(schedule: Schedule, problem: GpuGradientProblem) -> float:
     held, flying = (side * sum(widths.values()) * size / 4 for side in (rows, columns))
     if size > 2:
         words += held + flying
-    elif not _is_amd(problem):
+    elif not is_amd(problem.target):
         words += flying / 2 + (0 if _reads_shared(schedule, problem) else held)
     words += rows * columns * (problem.scored * wide + max(problem.pair_bytes, 2 if problem.pair_bytes else 0) / 4)
     return words / (schedule.integer("warps") * problem.limits.warp_size)
@@ -150,7 +146,7 @@ def registers_for_values(schedule: Schedule, problem: GpuGradientProblem) -> flo
     limits = problem.limits
     threads = schedule.integer("warps") * limits.warp_size
     registers = min(limits.max_registers_per_thread + 1, limits.registers // threads)
-    if _is_amd(problem):
+    if is_amd(problem.target):
         return 0.2 * registers
     if not problem.is_narrow:
         return 0.45 * registers
@@ -181,7 +177,7 @@ def _dot(schedule: Schedule, problem: GpuGradientProblem) -> bool:
 
 def _rows(schedule: Schedule, problem: GpuGradientProblem) -> bool:
     rows = sides(schedule, problem)[0]
-    shared = rows >= 32 and not (_reads_shared(schedule, problem) or _is_amd(problem))
+    shared = rows >= 32 and not (_reads_shared(schedule, problem) or is_amd(problem.target))
     fits = rows >= (8 if shared else 16) * schedule.integer("warps")
     return fits or not problem.is_narrow or _is_smallest(schedule)
 
@@ -200,7 +196,7 @@ def _block(schedule: Schedule, problem: GpuGradientProblem) -> bool:
 
 
 def _stages(schedule: Schedule, problem: GpuGradientProblem) -> bool:
-    return not problem.pair_bytes or not _is_amd(problem) or schedule.integer("pipeline_depth") <= 3
+    return not problem.pair_bytes or not is_amd(problem.target) or schedule.integer("pipeline_depth") <= 3
 
 
 def _useful(schedule: Schedule, problem: GpuGradientProblem) -> bool:
