@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -30,8 +30,8 @@ def _attention(length: int, head: int, causal: bool, place: Place) -> Made:
     return Made(
         {"default": lambda: op.flash_attention(x, y, z, causal=causal)},
         {
-            FLASH: lambda: _sdpa("FLASH_ATTENTION", q, k, v, causal),
-            CUDNN: lambda: _sdpa("CUDNN_ATTENTION", q, k, v, causal),
+            FLASH: lambda: sdpa("FLASH_ATTENTION", q, k, v, is_causal=causal),
+            CUDNN: lambda: sdpa("CUDNN_ATTENTION", q, k, v, is_causal=causal),
         },
         lambda: torch.nn.functional.scaled_dot_product_attention(first[0], first[1], first[2], is_causal=causal),
     )
@@ -118,12 +118,13 @@ def _sdpa_backward(
     return call
 
 
-def _sdpa(backend: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> Theirs:
+def sdpa(backend: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> Theirs:
+    """torch's attention by one of its backends, which has run once."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     def call() -> torch.Tensor:
         with sdpa_kernel(getattr(SDPBackend, backend)):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
 
     call()
     return call

@@ -7,8 +7,8 @@ from functools import partial
 
 import torch
 
-from bench.gpu.attention import CUDNN, FLASH
-from bench.gpu.cases import Case, Made, Place, Theirs
+from bench.gpu.attention import CUDNN, FLASH, sdpa
+from bench.gpu.cases import Case, Made, Place
 from tessera import op
 
 HEADS, SHARED, HEAD = 32, 8, 128
@@ -25,22 +25,11 @@ def _decoding(sequences: int, keys: int, place: Place) -> Made:
     return Made(
         {"default": lambda: op.flash_attention(x, y, z)},
         {
-            FLASH: lambda: _sdpa("FLASH_ATTENTION", q, k, v),
-            CUDNN: lambda: _sdpa("CUDNN_ATTENTION", q, k, v),
+            FLASH: lambda: sdpa("FLASH_ATTENTION", q, k, v, enable_gqa=True),
+            CUDNN: lambda: sdpa("CUDNN_ATTENTION", q, k, v, enable_gqa=True),
         },
         lambda: attend(exact[0], exact[1], exact[2], enable_gqa=True),
     )
-
-
-def _sdpa(backend: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Theirs:
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    def call() -> torch.Tensor:
-        with sdpa_kernel(getattr(SDPBackend, backend)):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
-
-    call()
-    return call
 
 
 def decoding() -> Iterator[Case]:
