@@ -149,6 +149,7 @@ class Patience:
         stacks = []
         for rank in ranks:
             stack = self._watcher.stack(rank)
+            self._watcher.check(self.doing())  # who found it first may have ended, and answers for nobody any more
             stacks.append(f"rank {rank} is here:\n{stack}" if stack else f"rank {rank} does not say where it is")
         named = ", ".join(self._watcher.describe(rank) for rank in ranks)
         have = "has" if len(ranks) == 1 else "have"

@@ -31,8 +31,8 @@ _BEAT_S: Final = 0.2
 _STATUS_S: Final = 0.25
 """How long an exit status may take to come: from the kernel once the parent has asked, or from the launcher."""
 _SOON_S: Final = 0.01
-_ANSWER_S: Final = 0.5
-_ANSWER_ELSEWHERE_S: Final = 2.0  # by way of a rank there, whose own program may be busy
+_ANSWER_S: Final = 2.0
+"""How long a rank may take to tell where its program is: on a busy host, or by way of a rank that is busy itself."""
 _STACK_BYTES: Final = 8_000
 
 
@@ -115,17 +115,17 @@ class Watcher:
             self._changed.wait_for(lambda: self.fault is not None, seconds)
 
     def stack(self, rank: int) -> str:
-        """Where another rank's program is: its main thread's stack as text; "" where it does not answer."""
-        member, patience = self._members.get(rank), _ANSWER_S
+        """Where another rank's program is: its main thread's stack as text; "" where it does not answer, or others have
+        found a fault meanwhile.
+        """
+        member = self._members.get(rank)
         self._answers.pop(rank, None)
         if member is not None:
             self.locate(member.rank, self.rank)
         elif self.elsewhere is None or not self.elsewhere.locate(rank):
             return ""
-        else:
-            patience = _ANSWER_ELSEWHERE_S
         with self._changed:
-            self._changed.wait_for(lambda: rank in self._answers, patience)
+            self._changed.wait_for(lambda: rank in self._answers or self.fault is not None, _ANSWER_S)
             return self._answers.get(rank, "")
 
     def tell(self, code: str, told: str) -> None:

@@ -52,7 +52,7 @@ def checks(forks: Nursery, ranks: Sequence[int], sequences: int) -> dict[str, Ch
         for place in PLACES:
             for victim in range(RANKS):
                 name = f"rank {victim} of {RANKS} killed, {place}, by {transport}"
-                found[name] = partial(check_killed, forks, place, victim, transport)
+                found[name] = partial(check_killed, forks, place, victim, transport, 1.0)
         for kind in MISMATCHES:
             found[f"other {kind} by {transport}"] = partial(check_mismatch, forks, kind, transport)
         found[f"a stopped rank by {transport}"] = partial(check_stopped_for_good, forks, transport, 3.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -12,11 +11,10 @@ from tests.unit.sharding.job.work import MISMATCHES, TRANSPORTS
 
 RANKS = 4
 PLACES = ("before", "compute", "barrier", "exchange")
-
-
-def bound_s() -> float:
-    """Within which survivors raise: a second, on a machine that has the time."""
-    return 1.0 if os.getloadavg()[0] < (os.cpu_count() or 1) else 60.0
+SOON_S = 20.0
+"""Survivors raise long before they are out of patience (300 s): within a second on a machine that has the time, which
+a test cannot ask of one that has not.
+"""
 
 
 def survivors(outcome: Outcome, victim: int) -> tuple[float, list[dict[str, Any]]]:
@@ -26,8 +24,8 @@ def survivors(outcome: Outcome, victim: int) -> tuple[float, list[dict[str, Any]
     return lost["at"], raised
 
 
-def check_killed(forks: Nursery, place: str, victim: int, transport: str) -> None:
-    """A rank is killed at a place of its program: all others say so, and all end."""
+def check_killed(forks: Nursery, place: str, victim: int, transport: str, within_s: float = SOON_S) -> None:
+    """A rank is killed at a place of its program: all others say so within so long, and all end."""
     outcome = forks.run(RANKS, "killed", victim=victim, place=place, transport=transport)
 
     lost_at, raised = survivors(outcome, victim)
@@ -36,7 +34,7 @@ def check_killed(forks: Nursery, place: str, victim: int, transport: str) -> Non
         assert each["message"].startswith(f"rank {victim} ")
         assert "was killed by SIGKILL" in each["message"]
         assert "tests/unit/sharding/job/work.py" in each["where"]
-        assert each["at"] - lost_at < bound_s()
+        assert each["at"] - lost_at < within_s
     last = ", before its first collective" if place == "before" else "; its last collective was number "
     assert all(last in each["message"] for each in raised)
     assert outcome.code == 137
@@ -57,11 +55,13 @@ def check_stopped_for_good(forks: Nursery, transport: str, timeout_s: float) -> 
     assert outcome.codes == [1, -9, 1]
     assert outcome.said(1) == []
     told = [outcome.said(rank)[-1] for rank in (0, 2)]
-    for each in told:
-        assert each["warned"][0].startswith("rank 1 has not answered for ")
-        assert "(its process is stopped)" in each["warned"][0]
-        assert float(each["warned"][0].split()[6]) < 1.0 + bound_s()
-    # Who has waited long enough first says so to all.
+    # Who has waited long enough first says so to all, who may not have warned by then.
+    warned = [each["warned"][0] for each in told if each["warned"]]
+    assert warned
+    for warning in warned:
+        assert warning.startswith("rank 1 has not answered for ")
+        assert "(its process is stopped)" in warning
+        assert float(warning.split()[6]) < 1.0 + SOON_S
     assert max(each["waited"] for each in told) > timeout_s
     for each in told:
         assert each["code"] == "E_COLLECTIVE_STALLED"
@@ -69,7 +69,7 @@ def check_stopped_for_good(forks: Nursery, transport: str, timeout_s: float) -> 
 
 
 def test_a_stopped_rank_is_lost_only_when_patience_ends(forks: Nursery) -> None:
-    check_stopped_for_good(forks, "shared", 1.5)
+    check_stopped_for_good(forks, "shared", 3.0)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -120,7 +120,7 @@ def test_an_exception_is_relayed_before_its_process_ends(forks: Nursery) -> None
     for each in raised:
         assert each["code"] == "E_RANK_LOST"
         assert "raised ValueError: no more data; its last collective was number 0, barrier" in each["message"]
-        assert each["at"] - raised_at < bound_s()
+        assert each["at"] - raised_at < SOON_S
     assert "exit code 1" in outcome.err
     assert ": ValueError: no more data; then ranks 0, 2 ended" in outcome.err
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.mesh.pipelined import SCHEDULES
 from tests.unit.sharding.job.nursery import Nursery
-from tests.unit.sharding.job.test_faults import bound_s
+from tests.unit.sharding.job.test_faults import SOON_S
 
 
 @pytest.mark.parametrize(("transport", "manner"), [("shared", "plain"), ("gloo", "tuples")])
@@ -38,7 +38,7 @@ def test_a_rank_lost_in_a_step_is_named_by_all(forks: Nursery, victim: int) -> N
         (told,) = outcome.said(rank)
         assert told["code"] == "E_RANK_LOST"
         assert f"rank {victim}" in told["message"]
-        assert told["at"] - killed["at"] < bound_s()
+        assert told["at"] - killed["at"] < SOON_S
 
 
 def test_ranks_that_mean_other_messages_exchange_nothing(forks: Nursery) -> None:

@@ -388,16 +388,17 @@ def missing(victim: int, transport: str, leaves: bool) -> None:
     group.barrier()
     if job.rank == victim:
         if not leaves:
-            lost_in_thought()
+            lost_in_thought(job)
         tell(code=None)
         return
     with settings.override(collective_timeout_s=300.0 if leaves else 1.0):
         caught(lambda: group.all_reduce(torch.ones(3), "sum"))
 
 
-def lost_in_thought() -> None:
-    """What the stack of a missing rank shows."""
-    for _ in range(40):
+def lost_in_thought(job: ProcessJob) -> None:
+    """What the stack of a missing rank shows, until others have given it up."""
+    deadline = time.monotonic() + 60
+    while job.watcher.fault is None and time.monotonic() < deadline:
         time.sleep(0.1)
 
 
