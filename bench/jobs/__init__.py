@@ -1,5 +1,5 @@
-"""Problems that are whole modules, by theme: what the suites ``attention conv blocks models skinny`` and
-``torch-compile`` measure.
+"""Problems that are whole modules, by theme: what the suites ``attention conv blocks models skinny``,
+``torch-compile`` and ``torch-models`` measure.
 
 ``bench/jobs/<theme>.py`` has ``jobs(quick: bool) -> list[Job]``; a worker process finds a job by its theme and name.
 """
@@ -17,6 +17,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "models": ("gpt2", "resnet"),
     "skinny": ("matmul",),
     "torch-compile": ("torch_compile", "training"),
+    "torch-models": ("torch_models",),
 }
 """The themes of each suite, in the order in which they are measured."""
 

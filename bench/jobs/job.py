@@ -72,6 +72,8 @@ class Job:
     """Whether `torch.compile` is a contender; not where it falls back to eager."""
     memory: bool = False
     """Whether peak memory is measured, and held against that of `torch.compile`."""
+    first_call: bool = False
+    """Whether the first call is measured, with empty caches and with full ones, and held against `torch.compile`'s."""
     copy_bound: bool = False
     """Whether its time is held against that of a copy of the same bytes, too."""
 

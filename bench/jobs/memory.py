@@ -1,6 +1,6 @@
-"""The memory a job needs while it is served: ``python -m bench.jobs.memory THEME NAME CONTENDER QUICK THREADS``.
+"""The memory a job needs while it is served, in bytes.
 
-Runs in a process of its own and prints one JSON object of bytes. Source: Linux, ``Documentation/filesystems/proc.rst``:
+Source: Linux, ``Documentation/filesystems/proc.rst``:
 "5" written to ``clear_refs`` sets the peak resident set size (VmHWM) back to the present one.
 """
 
@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
-import torch
-
 from bench.environments import NotMeasuredError, environment
+from bench.jobs import alone
 
-ROOT = Path(__file__).resolve().parents[2]
 _STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
 WARM_CALLS = 3
@@ -67,24 +62,8 @@ def measure(
     theme: str, name: str, contender: str, environment_name: str, quick: bool, threads: int
 ) -> dict[str, float]:
     """`peaks` of a fresh process in that environment. Raises NotMeasuredError when it fails, with its last words."""
-    variables = environment(environment_name, threads)
-    command = [sys.executable, "-m", "bench.jobs.memory", theme, name, contender, str(int(quick)), str(threads)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, check=False)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
-        raise NotMeasuredError(f"memory of '{contender}': code {done.returncode}: {lines[-1][:200] if lines else ''}")
-    answer: dict[str, float] = json.loads(done.stdout)
-    return answer
-
-
-def main(theme: str, name: str, contender: str, quick: bool, threads: int) -> None:
-    """Measures and prints. Libraries that print to stdout print to stderr instead."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    torch.set_num_threads(threads)
-    torch.set_grad_enabled(False)
-    print(json.dumps(peaks(theme, name, contender, quick)), file=answers, flush=True)
+    return alone.ask("memory", theme, name, contender, quick, threads, environment(environment_name, threads))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4] == "1", int(sys.argv[5]))
+    alone.answer(peaks)

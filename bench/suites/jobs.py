@@ -14,29 +14,36 @@ import torch
 
 from bench import contest
 from bench.environments import NotMeasuredError
-from bench.jobs import THEMES, contenders, load, memory
+from bench.jobs import THEMES, contenders, first_call, load, memory
 from bench.jobs.contenders import JobContender
 from bench.jobs.job import PEERS, Group, Job
 from bench.pool import Pool, RemoteCall, prepare_job
-from bench.results import CaseResult, Figure, SuiteResult
+from bench.results import CaseResult, Figure, Measurement, SuiteResult
 from bench.suites import products
 from bench.timing import Budget
 
 MEGA = 1e-6
 BUDGET = Budget(seconds=1.5, kept=9, limit_s=10.0)
-MEMORY_CONTENDERS = (contenders.OURS, contenders.COMPILED)
+FIRST_CALL_LIMITS = {"cold": 0.35, "warm": 0.1}
+"""Shares of `torch.compile`'s first call with empty caches that ours may take, with empty caches and with full ones."""
+TWO_CONTENDERS = (contenders.OURS, contenders.COMPILED)
 
 
 def run_job(pool: Pool, theme: str, job: Job, quick: bool, budget: Budget) -> CaseResult:
     """Holds the contest of one job: the reference first, then everyone checked against it and timed in turn."""
+    everyone = contenders.contenders(job)
     with tempfile.TemporaryDirectory(prefix="tessera-bench-") as folder:
         problem = {"theme": theme, "name": job.name, "quick": quick, "path": str(Path(folder) / "reference.pt")}
-        pool.process("torch").ask(do="reference", **problem)
 
         def ready(contender: JobContender) -> RemoteCall:
             return prepare_job(pool, contender.environment, contender.name, problem)
 
-        measurements = contest.measure(contenders.contenders(job), ready, budget)
+        try:
+            pool.process("torch").ask(do="reference", **problem)
+        except NotMeasuredError as failure:
+            measurements = tuple(Measurement(each.name, each.role, "fresh", reason=str(failure)) for each in everyone)
+        else:
+            measurements = contest.measure(everyone, ready, budget)
     pool.drop()
     known = job.flops or job.bytes
     least = contest.bound(pool, theme, job.flops, job.bytes, job.dtype) if known else None
@@ -84,7 +91,7 @@ def memory_figures(theme: str, job: Job, quick: bool, threads: int) -> list[Figu
     figures: list[Figure] = []
     limits: dict[str, float] = {}
     names = {"call": "memory of a call", "serving": "peak memory while serving"}
-    for contender in (one for one in reversed(contenders.contenders(job)) if one.name in MEMORY_CONTENDERS):
+    for contender in (one for one in reversed(contenders.contenders(job)) if one.name in TWO_CONTENDERS):
         found: dict[str, float] = {}
         reason = None
         try:
@@ -97,6 +104,26 @@ def memory_figures(theme: str, job: Job, quick: bool, threads: int) -> list[Figu
             figures.append(Figure(f"{job.name}: {name}", contender.name, threads, "MB", value, limit, reason))
             if value is not None:
                 limits[key] = value
+    return figures
+
+
+def first_call_figures(theme: str, job: Job, quick: bool, threads: int) -> list[Figure]:
+    """Seconds of the first call, with empty caches and with those that it filled."""
+    figures: list[Figure] = []
+    theirs: float | None = None
+    for contender in (one for one in reversed(contenders.contenders(job)) if one.name in TWO_CONTENDERS):
+        found: dict[str, float] = {}
+        reason = None
+        try:
+            found = first_call.measure(theme, job.name, contender.name, contender.environment, quick, threads)
+        except NotMeasuredError as failure:
+            reason = str(failure)
+        is_ours = contender.role == "ours"
+        for caches, share in FIRST_CALL_LIMITS.items():
+            limit = share * theirs if is_ours and theirs is not None else None
+            name = f"{job.name}: first call, {caches} caches"
+            figures.append(Figure(name, contender.name, threads, "s", found.get(caches), limit, reason))
+        theirs = None if is_ours else found.get("cold")
     return figures
 
 
@@ -147,6 +174,8 @@ def _run_theme(
         progress(summary(job, case))
         if job.memory:
             result.figures.extend(memory_figures(theme, job, quick, pool.threads))
+        if job.first_call:
+            result.figures.extend(first_call_figures(theme, job, quick, pool.threads))
         if job.copy_bound:
             result.figures.append(copy_figure(job, pool.threads, 3 if quick else 25))
     result.figures.extend(group_figures(jobs, cases, pool.threads))
