@@ -23,7 +23,8 @@ Step, 8 words, one after the other from `first step`:
 | 3 | workspace | address of worker 0's scratch memory, 64-byte aligned, or 0 |
 | 4 | workspace pitch | bytes from one worker's scratch memory to the next one's |
 | 5 | step | the step's number, as it stands in records |
-| 6, 7 | | unused |
+| 6 | least | ns that all shares together take, 0 until known (`native/crowd_ir.py`) |
+| 7 | | unused |
 
 Ring, written by the driver and read by `profiling/ring/recorder.py`: word 0 counts records ever written, word 1 is the
 capacity in records (a power of two), words 2 to 7 are unused, then follow the records as `profiling/ring/layout.py`
@@ -41,6 +42,7 @@ from tessera import settings
 from tessera.backend.llvm.machine_code import openmp
 from tessera.backend.llvm.machine_code.library import cached_library, compile_text
 from tessera.backend.llvm.machine_code.loading import MachineCode, load_object
+from tessera.backend.llvm.native import crowd_ir
 from tessera.profiling.ring import recorder
 from tessera.system import forks
 
@@ -64,6 +66,18 @@ class PlanDriver:
         self.run: Callable[[int], None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("tessera_run"))
         self.ticks: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(library.address("tessera_ticks"))
         self._sequential = ctypes.c_int32.from_address(library.address("tessera_sequential"))
+        if uses_openmp:
+            self.crowd()[crowd_ir.PROCESSORS] = os.cpu_count() or 0
+
+    def look(self, now_ns: int) -> None:
+        """Has the driver look who wants the cores, as it does itself when its time has come. KeyError as `crowd`."""
+        ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._library.address("tessera_crowd_look"))(now_ns)
+
+    def crowd(self) -> ctypes.Array[ctypes.c_int64]:
+        """What the driver knows of other programs that want the cores; words as in `native/crowd_ir.py`. KeyError
+        where it starts no threads.
+        """
+        return (ctypes.c_int64 * crowd_ir.CROWD_WORDS).from_address(self._library.address("tessera_crowd"))
 
     @property
     def sequential(self) -> bool:

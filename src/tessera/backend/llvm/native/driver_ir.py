@@ -9,6 +9,7 @@ from __future__ import annotations
 from string import Template
 
 from tessera.backend.llvm.emission.tile_clock import CLOCK
+from tessera.backend.llvm.native.crowd_ir import crowd_text
 
 _TEAM = """
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
@@ -39,6 +40,21 @@ sequential:
   call void @run_shares(ptr %table, ptr %step, i64 0, i64 1)
   ret void
 parallel:
+  %coarse = call i64 @now(i32 6) ; the coarse monotonic clock
+  %look.at = load atomic i64, ptr @tessera_crowd monotonic, align 8
+  %due = icmp sge i64 %coarse, %look.at
+  br i1 %due, label %look, label %ask
+look:
+  call void @tessera_crowd_look(i64 %coarse)
+  br label %ask
+ask:
+  %fitting = load atomic i64, ptr getelementptr inbounds (i64, ptr @tessera_crowd, i64 1) monotonic, align 8
+  %crowded = icmp sgt i64 %workers, %fitting
+  br i1 %crowded, label %crowd, label %team
+crowd:
+  call void @run_crowded(ptr %table, ptr %step, i64 %workers)
+  ret void
+team:
   %job = alloca [2 x i64], align 16
   %job.step = getelementptr inbounds i64, ptr %job, i64 1
   store ptr %table, ptr %job
@@ -193,4 +209,4 @@ done:
 
 def driver_text(*, openmp: bool) -> str:
     """The driver's module. `openmp`: start teams through `GOMP_parallel`, else run shares one after the other."""
-    return _DRIVER.substitute(clock=CLOCK, team=_TEAM if openmp else _NO_TEAM)
+    return _DRIVER.substitute(clock=CLOCK, team=_TEAM + crowd_text() if openmp else _NO_TEAM)

@@ -231,6 +231,19 @@ def test_channels_last_are_written_by_whole_lines_past_the_caches_or_through_the
     assert (schedule["nontemporal"], schedule["tile"], schedule["vectorize"]) == (False, (56, 16), 1)
 
 
+def test_channels_first_have_as_many_rows_at_a_time_as_registers_hold_beside_nine_taps() -> None:
+    steps = dataclasses.replace(PLAIN, stride=(2, 2))
+
+    def chosen(target: Any, geometry: Any) -> tuple[Any, Any]:
+        schedule = default_schedule(problem("x", 112, 112, 256, target=target, geometry=geometry))
+        return schedule["rows"], schedule["pipeline_depth"]
+
+    assert chosen(AVX2, PLAIN) == (1, 1)
+    assert chosen(AVX2, steps) == (1, 3), "and fetches the rows that follow"
+    assert chosen(AVX512, PLAIN) == (2, 1)
+    assert chosen(AVX512, steps) == (4, 1)
+
+
 def test_the_model_ranks_both_forms_as_they_were_measured() -> None:
     """Zen 4: 3 x 3 at 112 x 112 in place, everything at 28 x 28 from a ring."""
     zen4 = dataclasses.replace(AVX512, core=ZEN4_CORE)
