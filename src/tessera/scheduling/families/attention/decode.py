@@ -240,6 +240,10 @@ class DecodingAttention(AttentionNest):
         (total,) = kernel.finish(self.summed_runs(key, width, sums, add))
         self._put(total, self.sums, v)
 
+    def ahead(self, key: SSAValue) -> Mapping[str, SSAValue]:
+        """Where the key lies that is `AHEAD` keys later."""
+        return {"k": self.builder.add(key, self.builder.index(AHEAD))}
+
     def _fetch_ahead(self, value: Value, at: Mapping[str, SSAValue], axis: str, count: int) -> None:
         """Asks for `count` elements along `axis` of a later key: no two rows need lie side by side, and hardware does
         not look past a page.
@@ -250,7 +254,7 @@ class DecodingAttention(AttentionNest):
         if argument.stride(axis) != 1:
             return
         line = LINE_BYTES // argument.dtype.itemsize
-        where = {**self.at, **at, "k": builder.add(at["k"], builder.index(AHEAD))}
+        where = {**self.at, **at, **self.ahead(at["k"])}
         for first in range(0, count, line):
             column = {axis: builder.add(at[axis], builder.index(first))}
             indices = [{**where, **column}[name] for name in argument.axes]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from tessera.scheduling.families.attention.decode import DecodingAttention
+from tessera.scheduling.families.attention.decode import AHEAD, DecodingAttention
 from tessera.scheduling.families.attention.online_softmax import KeyRange
 from tessera.scheduling.families.paged_attention.pages import Pages
 from tessera.scheduling.families.paged_attention.spec import PagedAttentionSpec
@@ -69,9 +69,18 @@ class PagedDecoding(DecodingAttention):
         """Enters a page: where the block would begin in it, and the range of the block that lies there."""
         builder, page = self.builder, self.pages.page
         self.at["p"] = self.pages.named(column, self.at)
+        self.next_page = self.pages.named(self.pages.after(column), self.at)
         begin = builder.sub(builder.mul(column, page), key)
         span = builder.maximum(builder.index(0), begin), builder.minimum(width, builder.add(begin, page))
         return builder.sub(builder.index(0), begin), span
+
+    def ahead(self, key: SSAValue) -> Mapping[str, SSAValue]:
+        """Where a later key lies, if pages are no shorter than that; past the last page what is fetched is not read."""
+        builder, page, later = self.builder, self.pages.page, self.builder.add(key, self.builder.index(AHEAD))
+        past = builder.add(builder.sub(later, page), builder.index(1))
+        beyond = builder.minimum(builder.maximum(past, builder.index(0)), builder.index(1))
+        between = builder.mul(beyond, builder.sub(self.next_page, self.at["p"]))
+        return {"k": builder.sub(later, builder.mul(beyond, page)), "p": builder.add(self.at["p"], between)}
 
     def windowed(self, scores: SSAValue, key: SSAValue, keys: KeyRange) -> SSAValue:
         """The scores, -inf where a window has gone past a key; the walk of queries at one place begins in it."""

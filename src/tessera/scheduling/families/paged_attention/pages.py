@@ -28,6 +28,7 @@ class Pages:
     arguments: Mapping[int, ArgumentTile]
     page: SSAValue
     pool: SSAValue
+    row: SSAValue
     room: SSAValue
 
     @classmethod
@@ -39,21 +40,25 @@ class Pages:
         extent: Callable[[str], SSAValue],
     ) -> Pages:
         """Those of a kernel whose axes have run-time extents."""
-        one, pool = builder.index(1), extent("p")
-        some = builder.minimum(pool, one)  # no key, where there is no page
+        one = builder.index(1)
+        some = builder.minimum(extent("p"), one)  # no key, where there is no page
         room = builder.mul(builder.mul(extent("t"), extent("k")), some)
-        return cls(
-            builder, spec, arguments, builder.maximum(extent("k"), one), builder.maximum(pool, one), room
-        )
+        page, pool, row = (builder.maximum(extent(axis), one) for axis in ("k", "p", "t"))
+        return cls(builder, spec, arguments, page, pool, row, room)
 
     def length(self, at: Mapping[str, SSAValue]) -> SSAValue:
         """The number of keys of the sequence at a place."""
         return self.builder.minimum(self._number(self.spec.lengths, at), self.room)
 
     def named(self, column: SSAValue, at: Mapping[str, SSAValue]) -> SSAValue:
-        """The page that a column of the table names, which must be one that holds a key."""
+        """The page that a column of the table names; the nearest one where there is none of that number."""
         last = self.builder.sub(self.pool, self.builder.index(1))
         return self.builder.minimum(self._number(self.spec.table, {**at, "t": column}), last)
+
+    def after(self, column: SSAValue) -> SSAValue:
+        """The next column of the table, the last one after that."""
+        builder, one = self.builder, self.builder.index(1)
+        return builder.minimum(builder.add(column, one), builder.sub(self.row, one))
 
     def key_range(self, length: SSAValue, query: SSAValue, count: int, queries: SSAValue) -> KeyRange:
         """The keys that `count` queries from `query` on see."""
