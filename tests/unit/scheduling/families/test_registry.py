@@ -53,6 +53,7 @@ def test_every_folder_has_a_family_with_classes_of_its_own() -> None:
         "attention-gradient",
         "convolution",
         "packing",
+        "paged-attention",
         "contraction",
         "map-reduce",
         "rows-and-columns",
@@ -115,8 +116,7 @@ def test_kernels_that_no_family_computes_are_refused_by_name() -> None:
         family_of_region("tree")
     assert (
         "there are attention, attention_gradient, column, contraction, convolution, paged_attention, row, "
-        "rows_and_columns, window"
-        in str(caught.value)
+        "rows_and_columns, window" in str(caught.value)
     )
 
 

@@ -16,7 +16,7 @@ from tessera.scheduling.families.paged_attention.nest import lower_paged_attenti
 from tessera.scheduling.families.paged_attention.spec import PagedAttentionSpec
 
 FAMILY = Family(
-    name="paged_attention",
+    name="paged-attention",
     kernels="attention to pages",
     spec=PagedAttentionSpec,
     problem=space.PagedAttentionProblem,
