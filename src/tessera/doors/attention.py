@@ -90,8 +90,8 @@ def paged_attention(
     Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention" (2023).
 
     Shapes: q [S, H, L, D], key_pages [P, H_kv, B, D], value_pages [P, H_kv, B, E], block_table [S, T] and lengths [S]
-    give [S, H, L, E]. Dtypes: floats and 8-bit floats, tables and lengths int32 and int64; not bools and complex
-    (E_DTYPE). Raises ShapeMismatchError (E_SHAPE_MISMATCH), DTypeError (E_DTYPE).
+    give [S, H, L, E]. Dtypes: floats and 8-bit floats; not integers, bools and complex (E_DTYPE). Tables and lengths
+    are int32 or int64. Raises ShapeMismatchError (E_SHAPE_MISMATCH), DTypeError (E_DTYPE).
 
     >>> pages = op.ones((6, 2, 16, 8))
     >>> table, lengths = op.tensor([[5, 0], [1, 9]]), op.tensor([20, 16])  # the second sequence has one page

@@ -100,7 +100,7 @@ def test_gradients_go_back_into_pages() -> None:
     ours = [op.tensor(operands[name]) for name in ("q", "key_pages", "value_pages")]
     theirs = [x.torch().clone().requires_grad_() for x in ours]
     rest = {name: operands[name] for name in ("block_table", "lengths")}
-    expected = gathered(*theirs, **rest)
+    expected = gathered(theirs[0], theirs[1], theirs[2], **rest)
     wanted = torch.autograd.grad(expected.sum(), theirs)
     output = op.paged_attention(*ours, **rest)
     for found, want in zip(grad.vjp(output, ours), wanted, strict=True):

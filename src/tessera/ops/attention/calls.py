@@ -48,8 +48,8 @@ def paged_attention(
     *,
     causal: bool,
     scale: object,
-    soft_cap: float | None,
-    window: int | None,
+    soft_cap: object,
+    window: object,
 ) -> Any:
     """Attention to pages; one query of each sequence may come without its dimension. Tables and lengths are checked
     where they lie on a CPU: elsewhere to read them would be to wait for the device.
@@ -60,7 +60,8 @@ def paged_attention(
     name = "paged_attention"
     if not isinstance(causal, bool):
         raise ArgumentError(f"{name}: causal={causal!r}", hints=["True or False"])
-    if soft_cap is not None and not number(soft_cap, f"{name}: soft_cap") > 0:
+    cap = 0.0 if soft_cap is None else float(number(soft_cap, f"{name}: soft_cap"))
+    if soft_cap is not None and not cap > 0:
         raise ArgumentError(f"{name}: soft_cap={soft_cap!r}", hints=["a positive number, or None for no cap"])
     if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
         raise ArgumentError(f"{name}: window={window!r}", hints=["a positive number of keys, or None for all"])
@@ -69,7 +70,7 @@ def paged_attention(
     q, factor = scaled(q, scale)
     named = {
         "causal": causal and not alone and q.shape[-2:-1] != (1,),  # the last query sees all keys
-        "soft_cap": float(soft_cap or 0.0),
+        "soft_cap": cap,
         "window": window or 0,
     }
     found = call(name, q, key_pages, value_pages, factor, table, lengths, **named)  # refuses shapes that do not fit

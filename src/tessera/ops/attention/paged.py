@@ -231,7 +231,8 @@ def refuse_pages(table: torch.Tensor, lengths: torch.Tensor, pages: int, page: i
 
 
 def _checked(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
-    outputs[0].copy_(refuse_pages(*inputs, attributes["pages"], attributes["page"]))
+    table, lengths = inputs
+    outputs[0].copy_(refuse_pages(table, lengths, attributes["pages"], attributes["page"]))
 
 
 def _checked_reference(table: torch.Tensor, lengths: torch.Tensor, *, pages: int, page: int) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy
 import pytest
 import torch
@@ -51,7 +53,8 @@ def test_pages_are_interpreted(page: int, queries: int) -> None:
     q, k, v = (
         torch.randn(shape, generator=generator) for shape in ((3, 4, queries, 24), (4, 2, page, 24), (4, 2, page, 16))
     )
-    for more in ({}, {"window": page + 1, "soft_cap": 2.0}):
+    changes: tuple[dict[str, Any], ...] = ({}, {"window": page + 1, "soft_cap": 2.0})
+    for more in changes:
         expected = oracle.reference(op.paged_attention(q, k, v, table, lengths, **more))
         operands = (op.tensor(x, device="interpreter") for x in (q, k, v, table, lengths))
         found = op.paged_attention(*operands, **more)

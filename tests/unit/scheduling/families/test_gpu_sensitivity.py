@@ -84,6 +84,6 @@ def test_what_is_taken_is_what_the_compiler_takes_in_parts_of_k_too() -> None:
     """A product of few rows and columns is cut along K, for multiprocessors that would be idle."""
     problem, machine = product(128, 128, 16384), gpu_machine(H100)
     chosen = gpu_model(problem).chosen(problem, machine)
-    assert chosen.schedule["split_k"] > 1
+    assert chosen.schedule.integer("split_k") > 1
     assert chosen.schedule == default_schedule(problem)
     assert chosen.seconds < gpu_model(problem).best(problem, 1, machine)[0].seconds

@@ -23,7 +23,7 @@ from tessera.scheduling.binding.arrays import (
     numbered,
     shaped_arrays,
 )
-from tessera.scheduling.binding.axes import Axes, merge_axes
+from tessera.scheduling.binding.axes import Axes, Column, merge_axes
 from tessera.scheduling.binding.regions import Region, read_region
 from tessera.scheduling.families.attention.binding import AttentionRecorder, told_apart
 from tessera.scheduling.families.paged_attention.spec import PagedAttentionSpec
@@ -46,11 +46,13 @@ def lay_out(
     shared = domain[6]
     group, own = domain[1] // max(shared, 1), columns[1]
     apart = tuple([stride * group + other for stride, other in zip(own, columns[6], strict=True)])
-    extents, batch = (domain[0], shared, group), (columns[0], apart, own)
+    extents: tuple[int, ...] = (domain[0], shared, group)
+    batch: tuple[Column, ...] = (columns[0], apart, own)
     inner, inner_columns = [domain[place] for place in _INNER], [columns[place] for place in _INNER]
     joined = group > 1 and domain[2] == 1
     if joined:
-        extents, batch, inner[0], inner_columns[0] = extents[:-1], batch[:-1], group, own
+        extents, batch = extents[:-1], batch[:-1]
+        inner[0], inner_columns[0] = group, own
     merged = merge_axes(extents, batch)
     axes = Axes(merged.extents + tuple(inner), merged.columns + tuple(inner_columns))
     names = numbered("b", len(merged.extents), *_INNER.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tessera.scheduling.families.attention.gpu import space as attention
 from tessera.scheduling.families.paged_attention.space import PagedAttentionProblem
 from tessera.scheduling.language.knobs import Knob, Rule, Space
@@ -19,7 +21,7 @@ def _pages(schedule: Schedule, problem: PagedAttentionProblem) -> bool:
     return bool(schedule[WHOLE]) == _is_whole(schedule, problem)
 
 
-RULES: tuple[Rule[PagedAttentionProblem], ...] = (
+RULES: tuple[Rule[Any], ...] = (
     *attention.RULES,
     Rule("whole-pages", "steps are whole in pages if the keys of a page are whole steps, and only then", _pages),
 )
