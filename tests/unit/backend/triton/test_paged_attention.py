@@ -10,7 +10,7 @@ import torch
 
 from tessera import op, target
 from tessera.compiler.explain.inspection import schedules_of
-from tessera.dtypes import bf16, fp32
+from tessera.dtypes import bf16, fp8_e4m3, fp32
 from tessera.ops import oracle
 from tessera.scheduling.families.paged_attention.gpu import space
 from tessera.scheduling.families.paged_attention.gpu.lowering import lower_paged_attention_gpu
@@ -38,6 +38,15 @@ def test_pages_of_any_size_use_the_matrix_units_and_do_not_spill(name: str) -> N
         assert isinstance(found, StaticFacts), found
         assert found.spill_bytes == 0
         assert found.instructions["mma.sync"] > 0
+
+
+def test_steps_of_bytes_are_longer_than_pages_of_16_keys() -> None:
+    """Matrix units take 32 keys of 8 bits at least."""
+    gpu = target.gpu("sm90")
+    posed = PagedAttentionProblem((8, 8), 4, 8192, 128, 128, False, fp8_e4m3, fp32, gpu, 1, page=16)
+    schedule = space.default_schedule(posed)
+    assert schedule["whole_pages"] is False
+    assert space.space(posed).violations(schedule) == ()
 
 
 @pytest.mark.skipif(

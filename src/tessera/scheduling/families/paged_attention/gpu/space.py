@@ -34,7 +34,11 @@ def space(problem: PagedAttentionProblem) -> Space[PagedAttentionProblem]:
 
 
 def default_schedule(problem: PagedAttentionProblem) -> Schedule:
-    """That of attention, of the starts whose steps are whole in pages; of all where none is."""
+    """That of attention, of the starts whose steps are whole in pages; of all where none of these is legal."""
     fitting = tuple([start for start in attention.STARTS if problem.page and problem.page % start[0][1] == 0])
-    found = attention.default_schedule(problem, fitting or attention.STARTS)
-    return found.replace(**{WHOLE: _is_whole(found, problem)})
+    for starts in (fitting, attention.STARTS):
+        found = attention.default_schedule(problem, starts or attention.STARTS)
+        found = found.replace(**{WHOLE: _is_whole(found, problem)})
+        if all(rule.holds(found, problem) for rule in RULES):
+            break
+    return found
