@@ -77,8 +77,8 @@ def paged_attention(
     [pages, heads_kv, keys of a page, d] and `value_pages` [pages, heads_kv, keys of a page, d_v], with any strides, of
     one dtype; heads are a multiple of heads_kv. `block_table[s, t]` is the page that holds the t-th `keys of a page`
     keys of sequence s, and `lengths[s]` how many keys it has, those of its queries among them; both are int32 or int64.
-    Sequences may share pages. What lies past a length is not read: neither keys nor entries of the table. The result is
-    [sequences, heads, queries, d_v], or as `q` without queries.
+    Sequences may share pages. What lies past a length may be anything: keys, values and entries of the table. The
+    result is [sequences, heads, queries, d_v], or as `q` without queries.
 
     With `causal` query i of a sequence sees the keys j <= i + length - queries, so that the last query sees all; with a
     `window` those j > i + length - queries - window. `scale` is 1 / sqrt(d) by default; with `soft_cap` a scaled score

@@ -8,7 +8,7 @@ Kwon et al., "Efficient Memory Management for Large Language Model Serving with 
 the last ones of their sequence: with `causal` query i sees the keys j <= i + lengths[s] - queries, and of a `window`
 those j > i + lengths[s] - queries - window. A query that sees no key gives 0.
 
-What lies past a length is never read, the table's entries among it. Kernels take an entry for the nearest page there
+What lies past a length may be anything, also in the table. Kernels take an entry for the nearest page there
 is, and a length for what the table has room for; `calls` refuse such operands where they lie on a CPU.
 """
 

@@ -62,6 +62,8 @@ def test_pages_are_interpreted(page: int, queries: int) -> None:
     q, k, v = (
         torch.randn(shape, generator=generator) for shape in ((3, 4, queries, 24), (4, 2, page, 24), (4, 2, page, 16))
     )
+    for pages in (k, v):  # past the lengths of the sequences that have them
+        pages[1, :, 3:] = torch.nan
     changes: tuple[dict[str, Any], ...] = ({}, {"window": page + 1, "soft_cap": 2.0})
     for more in changes:
         expected = oracle.reference(op.paged_attention(q, k, v, table, lengths, **more))

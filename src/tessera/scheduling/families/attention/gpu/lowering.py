@@ -15,7 +15,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, SSAValue
 
-from tessera.dtypes import bf16, bool_
+from tessera.dtypes import DType, bf16, bool_
 from tessera.scheduling.families.attention.gpu.grid import AttentionGrid, name_operands
 from tessera.scheduling.families.attention.gpu.seen import SeenRange, hides_blocks
 from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax, State, additive, scored
@@ -104,6 +104,10 @@ class AttentionLowering(AttentionGrid):
             return softmax.hide(scores, softmax.below_diagonal(self.at["q"], key, self.range.shift, shape))
         return softmax.hide(scores, builder.mask(key, self.keys, shape, 1)) if at_edge else scores
 
+    def existing(self, values: SSAValue, element: DType, key: SSAValue, at_edge: bool) -> SSAValue:
+        """The values of a step from `key` on, without what is none: past the last one zeros were loaded."""
+        return values
+
     @property
     def _adds_mask(self) -> bool:
         return self.spec.mask is not None and self.spec.mask.dtype is not bool_
@@ -132,7 +136,10 @@ class AttentionLowering(AttentionGrid):
         values = self.operand(self.spec.v, {"k": self.bn, "v": self.value_head}, at, inside)
         # Weights of 8 bits would be coarse; a value of 8 bits is exact in bf16.
         element = bf16 if self.element.itemsize == 1 else self.element
-        narrow, values = builder.cast(weights, element), builder.cast(values, element)
+        narrow, values = (
+            builder.cast(weights, element),
+            self.existing(builder.cast(values, element), element, key, at_edge),
+        )
         shrunk = softmax.shrunk(sums, decay)
         return m_next, total, builder.mma(narrow, values, shrunk, self.bm, self.value_head, self.bn, element)
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
+from tessera.dtypes import DType
 from tessera.scheduling.families.attention.gpu.grid import name_operands
 from tessera.scheduling.families.attention.gpu.lowering import AttentionLowering, name_arguments
 from tessera.scheduling.families.attention.online_softmax import KeyRange
@@ -93,3 +94,10 @@ class PagedLowering(AttentionLowering):
         else:
             before = softmax.below_diagonal(self.at["q"], key, past, shape)
         return softmax.select(before, lowest, scores)
+
+    def existing(self, values: SSAValue, element: DType, key: SSAValue, at_edge: bool) -> SSAValue:
+        """The values, 0 past the last key: what a page has there may be NaN, which no weight of 0 takes away."""
+        if not at_edge:
+            return values
+        builder, shape = self.builder, (self.bn, self.value_head)
+        return self.softmax.select(builder.mask(key, self.keys, shape, 0), values, builder.splat(0.0, element, shape))
