@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from tessera import extend as _extend
 from tessera.compiler.trace.tracing import kernel
-from tessera.doors.attention import flash_attention
+from tessera.doors.attention import flash_attention, paged_attention
 from tessera.doors.collectives import all_reduce
 from tessera.doors.convolution import conv2d
 from tessera.doors.einsum import einsum
@@ -325,6 +325,7 @@ __all__ = [
     "ones",
     "ones_like",
     "pad",
+    "paged_attention",
     "permute",
     "pow",
     "prod",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -15,7 +16,8 @@ from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
 from tessera.ops.attention.scoring import masking
 from tessera.ops.attention.trained import LOGARITHMS
-from tests.property.library_cases import Case, ordinary
+from tessera.ops.record import Shaped
+from tests.property.library_cases import Case, drawn_operand, ordinary
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -54,3 +56,17 @@ def trained_attention(draw: Draw, record: Operator, dtype: DType) -> Case:
     tensor = call(record.name, *map(as_node, operands), **attributes)
     terms = 4 + head + (queries + keys if "place" in attributes else 0)
     return Case(tensor, terms * (1 + math.prod(max(1.0, size) for size in sizes)) * (1 + value_head))
+
+
+def paged_attention(draw: Draw, record: Operator, dtype: DType) -> Case:
+    """What the record says that it is applied to: sequences of any length, pages that they share, every layout."""
+    shape = tuple(
+        draw(st.sampled_from(extents)) for extents in ((0, 1, 2, 3), (1, 2, 6), (1, 2, 9, 17), (1, 5, 16, 33))
+    )
+    application = record.apply_to(Shaped(shape, dtype), random.Random(draw(st.integers(0, 1 << 16))))
+    assert application is not None
+    operands = [drawn_operand(draw, wanted) for wanted in application.operands]
+    values = operands[2].double().abs()
+    largest = float(values.max()) if values.numel() else 0.0
+    tensor = call(record.name, *map(as_node, operands), **application.attributes)
+    return Case(tensor, (1 + largest) * (4 + shape[-1]))

@@ -17,7 +17,7 @@ from tessera.lazy.leaves.conversion import as_node
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
 from tessera.ops.attention.trained import LOGARITHMS, SCORED_LOGARITHMS
-from tests.property.attention_cases import trained_attention
+from tests.property.attention_cases import paged_attention, trained_attention
 from tests.property.library_cases import INDEXED, LIBRARY_CASES, PROBES, Case, by_application, is_applied_to
 from tests.property.operands import EXTENTS, LAYOUTS, Shape, Values, filled, laid_out, shapes
 
@@ -33,6 +33,7 @@ def operand_dtypes(record: Operator) -> list[DType]:
         if record.family in (
             "attention",
             "attention_gradient",
+            "paged_attention",
             "convolution",
             "window",
         ):  # their operands are not alike
@@ -360,6 +361,7 @@ _FAMILIES = {
     "contraction": _contraction,
     "attention": _attention,
     "attention_gradient": trained_attention,
+    "paged_attention": paged_attention,
     "convolution": _convolution,
     "window": _window,
     "layout": _layout,

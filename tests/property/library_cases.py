@@ -187,7 +187,7 @@ def by_application(draw: Draw, record: Operator, dtype: DType) -> Case:
     if application is None:
         application = record.apply_to(Shaped((2, 3), dtype), random.Random(0))
     assert application is not None, record.name
-    operands = tuple(_operand(draw, wanted) for wanted in application.operands)
+    operands = tuple(drawn_operand(draw, wanted) for wanted in application.operands)
     attributes = {**record.attributes, **application.attributes}
     tensor = call(record.name, *map(as_node, operands), **attributes)
     return Case(tensor, _magnitude(record, operands, **attributes) if tensor.dtype.kind == "float" else 0.0)
@@ -206,7 +206,8 @@ def is_applied_to(record: Operator, dtype: DType) -> bool:
     return True
 
 
-def _operand(draw: Draw, wanted: WantedOperand) -> torch.Tensor:
+def drawn_operand(draw: Draw, wanted: WantedOperand) -> torch.Tensor:
+    """The operand that an application wants."""
     if wanted.below is None:
         return ordinary(draw, wanted.dtype, wanted.shape)
     chance = torch.Generator().manual_seed(draw(st.integers(0, 1 << 16)))

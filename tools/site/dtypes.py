@@ -42,6 +42,9 @@ CALLS: Final[Mapping[str, Call | None]] = {
     "einsum": lambda x: op.einsum("ij,jk->ik", x, x),
     "moe": lambda x: op.moe(x, x, op.stack([x, x])),
     "flash_attention": lambda x: op.flash_attention(x, x, x),
+    "paged_attention": lambda x: op.paged_attention(
+        op.reshape(x, (2, 1, 2)), _image(x), _image(x), op.zeros((2, 1), "int32"), op.ones(2, "int32")
+    ),
     "conv2d": lambda x: op.conv2d(_image(x), _image(x)),
     "spectral_conv": lambda x: op.spectral_conv(_image(x), _image(x)),
     "depthwise_conv2d": lambda x: op.depthwise_conv2d(_image(x), _image(x)),

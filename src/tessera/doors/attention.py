@@ -1,4 +1,4 @@
-"""Attention: `op.flash_attention`."""
+"""Attention: `op.flash_attention`, `op.paged_attention`."""
 
 from __future__ import annotations
 
@@ -56,3 +56,48 @@ def flash_attention(
     queries, keys, values = (node(operand) for operand in (q, k, v))
     offset = None if mask is None else node(mask)
     return on(calls.flash_attention(queries, keys, values, causal, scale, offset, score_mod, mask_mod), stream)
+
+
+def paged_attention(
+    q: ArrayLike,
+    key_pages: ArrayLike,
+    value_pages: ArrayLike,
+    block_table: ArrayLike,
+    lengths: ArrayLike,
+    *,
+    causal: bool = True,
+    scale: float | None = None,
+    soft_cap: float | None = None,
+    window: int | None = None,
+    stream: Stream | None = None,
+) -> Tensor:
+    """Attention of the last queries of sequences to keys and values that lie in pages of a pool, read where they lie.
+
+    `q` is [sequences, heads, queries, d], or [sequences, heads, d] for one query each; `key_pages` is
+    [pages, heads_kv, keys of a page, d] and `value_pages` [pages, heads_kv, keys of a page, d_v], with any strides, of
+    one dtype; heads are a multiple of heads_kv. `block_table[s, t]` is the page that holds the t-th `keys of a page`
+    keys of sequence s, and `lengths[s]` how many keys it has, those of its queries among them; both are int32 or int64.
+    Sequences may share pages. What lies past a length may be anything: keys, values and entries of the table. The
+    result is [sequences, heads, queries, d_v], or as `q` without queries.
+
+    With `causal` query i of a sequence sees the keys j <= i + length - queries, so that the last query sees all; with a
+    `window` those j > i + length - queries - window. `scale` is 1 / sqrt(d) by default; with `soft_cap` a scaled score
+    s becomes soft_cap * tanh(s / soft_cap). A query without any key gives 0.
+
+    On CPUs tables and lengths are checked when the result is computed: IndexRangeError (E_INDEX). Elsewhere they are
+    not; an entry stands for the nearest page there is, so that no memory outside the pool is read.
+
+    Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention" (2023).
+
+    Shapes: q [S, H, L, D], key_pages [P, H_kv, B, D], value_pages [P, H_kv, B, E], block_table [S, T] and lengths [S]
+    give [S, H, L, E]. Dtypes: floats and 8-bit floats; not integers, bools and complex (E_DTYPE). Tables and lengths
+    are int32 or int64. Raises ShapeMismatchError (E_SHAPE_MISMATCH), DTypeError (E_DTYPE).
+
+    >>> pages = op.ones((6, 2, 16, 8))
+    >>> table, lengths = op.tensor([[5, 0], [1, 9]]), op.tensor([20, 16])  # the second sequence has one page
+    >>> op.paged_attention(op.ones((2, 4, 8)), pages, pages, table, lengths).shape
+    (2, 4, 8)
+    """
+    operands = (node(operand) for operand in (q, key_pages, value_pages, block_table, lengths))
+    found = calls.paged_attention(*operands, causal=causal, scale=scale, soft_cap=soft_cap, window=window)
+    return on(found, stream)

@@ -46,6 +46,7 @@ _RECORDS: Final = (
     "collective.parts",
     "indexing.searching",
     "elementwise.neighbours",
+    "attention.paged",
 )
 """The modules that register operators, in the order of `OPERATORS`, by which the fuzzer draws."""
 

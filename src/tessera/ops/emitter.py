@@ -152,6 +152,21 @@ class Emitter(Protocol[V]):
         the accumulator's dtype; see `ops.attention`. `scored` says what becomes of a scaled score before it is masked.
         """
 
+    def attend_pages(
+        self,
+        q: V,
+        k: V,
+        v: V,
+        scale: V,
+        table: V,
+        lengths: V,
+        causal: bool,
+        window: int,
+        scored: Callable[[V], V] | None = None,
+        /,
+    ) -> V:
+        """The same over keys and values in the pages that a table names; see `ops.attention.paged`."""
+
     def attend_logarithms(
         self, q: V, k: V, v: V, scale: V, mask: V | None, causal: bool, scored: Callable[[V], V] | None = None, /
     ) -> V:

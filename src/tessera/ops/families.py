@@ -13,7 +13,8 @@ from typing import Final, Literal, TypeAlias
 from tessera.errors import ArgumentError
 from tessera.ir.anchors import rules as anchor_rules
 from tessera.ir.anchors.anchor import AnchorRule
-from tessera.ops.applications import images, maps, products
+from tessera.ir.anchors.pages import paged_attention
+from tessera.ops.applications import images, maps, pages, products
 from tessera.ops.applications.rule import Rule
 
 FamilyName: TypeAlias = Literal[
@@ -24,6 +25,7 @@ FamilyName: TypeAlias = Literal[
     "layout",
     "attention",
     "attention_gradient",
+    "paged_attention",
     "convolution",
     "library",
     "window",
@@ -100,6 +102,7 @@ GROUP_KINDS: Final[Mapping[str, GroupKind]] = MappingProxyType(
             GroupKind("window", share=0.5, sums_in_registers=True),
             GroupKind("attention", joins=True),
             GroupKind("attention_gradient", joins=True, apart=frozenset(("place", "along"))),
+            GroupKind("paged_attention"),
             _MOVE,
         )
     }
@@ -245,6 +248,14 @@ _ALL: Final = (
         numbers=frozenset((6,)),  # the scale
         beyond=((1, "j"), (2, "e"), (1, "h")),
         domain=_dims_of_queries,
+    ),
+    OperatorFamily(
+        "paged_attention",
+        group=GROUP_KINDS["paged_attention"],
+        anchors=paged_attention,
+        application=lambda most: pages.of_paged_attention,
+        numbers=frozenset((3,)),  # the scale
+        beyond=((1, "j"), (1, "d"), (1, "h"), (1, "p"), (4, "t")),
     ),
     OperatorFamily(
         "window",

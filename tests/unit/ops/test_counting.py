@@ -77,7 +77,8 @@ def test_of_nothing_nothing_is_computed() -> None:
 def test_only_what_no_map_tells_has_a_rule() -> None:
     """Attention counts its products alone, over the keys that are seen, as the literature does."""
     ruled = {name for name, record in OPERATORS.items() if record.flops is not None and not record.kind.is_call}
-    assert ruled == {"flash_attention", "scored_attention", LOGARITHMS, SCORED_LOGARITHMS, *COTANGENTS.values()}
+    rows = {"flash_attention", "scored_attention", "paged_attention"}
+    assert ruled == {*rows, LOGARITHMS, SCORED_LOGARITHMS, *COTANGENTS.values()}
 
 
 def test_bytes_are_those_of_operands_and_result() -> None:

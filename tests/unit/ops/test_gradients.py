@@ -113,6 +113,16 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
         ),
         (op.flash_attention, (normal(3, 2), normal(0, 2), normal(0, 2))),
     ],
+    "paged_attention": [
+        (
+            lambda q, k, v: op.paged_attention(q, k, v, torch.tensor([[2, 0], [2, 9]]), torch.tensor([3, 2]), window=2),
+            (normal(2, 2, 2, 2), normal(3, 1, 2, 2), normal(3, 1, 2, 3)),
+        ),
+        (
+            lambda q, k, v: op.paged_attention(q, k, v, torch.tensor([[1, 0]]), torch.tensor([3]), soft_cap=0.7),
+            (normal(1, 2, 2), normal(2, 2, 2, 2), normal(2, 2, 2, 1)),
+        ),
+    ],
     "scored_attention": [
         (
             lambda q, k, v, m: op.flash_attention(
@@ -307,7 +317,7 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
 }
 
 NOT_DIFFERENTIABLE = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "argmax"}
-NOT_DIFFERENTIABLE |= {"iota", "philox", "checked_index", "checked_divisor"}
+NOT_DIFFERENTIABLE |= {"iota", "philox", "checked_index", "checked_pages", "checked_divisor"}
 NOT_DIFFERENTIABLE |= {"topk_indices", "sort_indices", "cummax_indices", "cummin_indices", "histc", "searchsorted"}
 NOT_DIFFERENTIABLE |= {"floor", "ceil", "round", "floor_divide"}
 NOT_DIFFERENTIABLE |= {*FLOWS}  # tests/unit/doors/test_flow.py

@@ -15,7 +15,7 @@ from tessera.ops.flow.records import NAMES as FLOWS
 
 WITHOUT_DOOR = frozenset(
     "slice scatter_along refit put_sum iota philox checked_index checked_divisor rfft_adjoint irfft_adjoint "
-    "view_as_real view_as_complex to_complex "
+    "checked_pages view_as_real view_as_complex to_complex "
     "complex_mul complex_div complex_matmul complex_abs kernel_spectrum spectrum_adjoint pointwise_mul "
     "sum_pool2d spread put constrain across shard_map to_part from_parts "
     "scatter_extreme grouped_outer scored_attention attention_logarithms scored_attention_logarithms "

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from tessera.dtypes import DType, accumulator, promote_product
+from tessera.dtypes import DType, accumulator, int32, promote_product
 from tessera.ops import OPERATORS
+from tessera.scheduling.families.paged_attention.spec import PagedAttentionSpec
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import (
     Argument,
@@ -207,6 +208,42 @@ def attention(
         causal,
         result,
         (Output(len(arguments) - 1, recorder.cast(result, dtype)),),
+    )
+
+
+def paged_attention(dtype: DType, *, window: int = 0) -> PagedAttentionSpec:
+    """Attention of one query each of heads that share keys, to pages whose last axis is contiguous."""
+    recorder, wide, batch = ContractionRecorder(("b0", "b1")), accumulator(dtype), ("b0", "b1")
+    arguments = [
+        _argument(dtype, (*batch, "q", "d"), "d"),
+        _argument(dtype, ("p", "b1", "k", "d"), "d"),
+        _argument(dtype, ("p", "b1", "k", "v"), "v"),
+        Argument(wide, is_scalar=True),
+        _argument(int32, ("b0", "t"), "t"),
+        _argument(int32, ("b0",), None),
+        _argument(dtype, (*batch, "q", "v"), "v"),
+    ]
+    q, k, v, _, table, lengths, _ = (
+        recorder.scalar(index, wide) if index == 3 else recorder.read(index, argument)
+        for index, argument in enumerate(arguments)
+    )
+    result = recorder.make("accumulator", (), (), wide, (*batch, "q", "v"))
+    return PagedAttentionSpec(
+        f"paged_attention_{dtype.name}",
+        tuple(arguments),
+        batch,
+        q,
+        k,
+        v,
+        recorder.scalar(3, wide),
+        None,
+        False,
+        result,
+        (Output(6, recorder.cast(result, dtype)),),
+        table=table,
+        lengths=lengths,
+        window=window,
+        heads_as_queries=True,
     )
 
 

@@ -21,7 +21,9 @@ def compile(
     dtype: Annotated[str, typer.Option(help="The dtype of the operands; tf32: fp32 that products may round.")] = "fp32",
     schedule: Annotated[
         str,
-        typer.Option(help='Knobs that differ from the default schedule: "tile=(128,128,64), warps=4".'),
+        typer.Option(
+            help='Knobs that differ from the default schedule: "tile=(128,128,64), warps=4"; others may follow.'
+        ),
     ] = "",
     candidates: Annotated[
         int, typer.Option(help="Schedules of the model that are compiled, to take the best one that does not spill.")

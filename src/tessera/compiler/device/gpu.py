@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -15,9 +16,10 @@ from tessera.compiler.device.gpu_planner import ALIGNED
 from tessera.compiler.device.refinement import Pruned, refined
 from tessera.compiler.device.sites import Site
 from tessera.compiler.tune.tuning import launches_of_operator
-from tessera.errors import CompileError, ScheduleError
+from tessera.errors import CompileError, ScheduleError, TuneSpaceEmptyError
 from tessera.scheduling.families.backends import BACKEND
 from tessera.scheduling.families.family import Problem
+from tessera.scheduling.language.knobs import Space
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.gpu_estimate import GpuEstimate
 from tessera.target import Target
@@ -87,7 +89,9 @@ def gpu_problems(op: object, shapes: object, dtype: object, target: Target) -> d
 
 
 class _PinningCompiler(DeviceCompiler):
-    """Changes pinned knobs of the default schedules, and no others, of the kernels that have all of these knobs."""
+    """Changes pinned knobs of the default schedules of the kernels that have all of these knobs; no others, where that
+    is legal.
+    """
 
     def __init__(self, target: Target, pins: Schedule) -> None:
         super().__init__(target)
@@ -101,7 +105,18 @@ class _PinningCompiler(DeviceCompiler):
         if schedule is not None or not self.pins or self.pins.keys() - space.by_name.keys():
             return choice
         self._taken = True
-        return choice._replace(schedule=space.check(choice.schedule.replace(**self.pins)), source="given")
+        return choice._replace(schedule=self._pinned(choice, space), source="given")
+
+    def _pinned(self, choice: Choice, space: Space[Any]) -> Schedule:
+        """The schedule with the pins; where they break a rule, with other knobs that the model completes them by."""
+        changed = choice.schedule.replace(**self.pins)
+        if not space.violations(changed):
+            return space.check(changed)
+        try:
+            pinned = replace(space, default=choice.schedule).pinned(self.pins)
+        except (ScheduleError, TuneSpaceEmptyError):  # whatever else is chosen: the rules that are broken say more
+            return space.check(changed)
+        return self._published.completed(pinned, self.pins) if choice.subject.kernels.is_modelled else pinned.default
 
     def require_taken(self) -> None:
         """Raises ScheduleError where no kernel had the pinned knobs."""

@@ -26,6 +26,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.anchors import rules as anchors
 from tessera.ir.anchors.anchor import Anchor, AnchorRule, Reduction
+from tessera.ir.anchors.pages import paged_attention
 from tessera.ir.attributes import Value, integers_of, to_attribute, to_value
 from tessera.ir.graph import checks, rules
 from tessera.ir.graph import layout_rules as layouts
@@ -154,6 +155,9 @@ _FORMS: dict[str, OperatorForm] = {
         (4, UNBOUNDED), products.attention_sums, anchors.attention_logarithms, {"scores": object}
     ),
     "scored_attention": OperatorForm((4, UNBOUNDED), products.attention, anchors.attention, {"scores": object}),
+    "paged_attention": OperatorForm(
+        (6, 6), products.attention, paged_attention, {"causal": bool, "soft_cap": float, "window": int}
+    ),
     "depthwise_conv2d": OperatorForm(_BINARY, products.window, anchors.window("add"), _WINDOW, {"multiplier": int}),
     "max_pool2d": OperatorForm(_UNARY, products.window, anchors.window("max"), _WINDOW),
     "sum_pool2d": OperatorForm(_UNARY, products.window, anchors.window("add"), _WINDOW),

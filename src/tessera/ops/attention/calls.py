@@ -8,6 +8,7 @@ from typing import Any
 
 from tessera.dtypes import accumulator, bool_, fp32, fp64
 from tessera.errors import ArgumentError
+from tessera.lazy.devices import CPU, is_cpu_memory
 from tessera.lazy.leaves.leaf import scalar_leaf
 from tessera.lazy.node import Node, leaf_node
 from tessera.ops.algebra import call, literal
@@ -36,6 +37,48 @@ def flash_attention(
     if score_mod is not None or mask_mod is not None:
         return _scored(q, k, v, factor, causal, mask, score_mod, mask_mod)
     return call("flash_attention", *([q, k, v, factor] if mask is None else [q, k, v, factor, mask]), causal=causal)
+
+
+def paged_attention(
+    q: Node,
+    key_pages: Node,
+    value_pages: Node,
+    table: Node,
+    lengths: Node,
+    *,
+    causal: bool,
+    scale: object,
+    soft_cap: object,
+    window: object,
+) -> Any:
+    """Attention to pages; one query of each sequence may come without its dimension. Tables and lengths are checked
+    where they lie on a CPU: elsewhere to read them would be to wait for the device.
+
+    Raises as `flash_attention`, and ArgumentError for a cap or a window that is not positive; when it is evaluated
+    IndexRangeError (E_INDEX).
+    """
+    name = "paged_attention"
+    if not isinstance(causal, bool):
+        raise ArgumentError(f"{name}: causal={causal!r}", hints=["True or False"])
+    cap = 0.0 if soft_cap is None else float(number(soft_cap, f"{name}: soft_cap"))
+    if soft_cap is not None and not cap > 0:
+        raise ArgumentError(f"{name}: soft_cap={soft_cap!r}", hints=["a positive number, or None for no cap"])
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
+        raise ArgumentError(f"{name}: window={window!r}", hints=["a positive number of keys, or None for all"])
+    alone = len(q.shape) == 3
+    q = call("reshape", q, shape=(*q.shape[:2], 1, q.shape[2])) if alone else q
+    q, factor = scaled(q, scale)
+    named = {
+        "causal": causal and not alone and q.shape[-2:-1] != (1,),  # the last query sees all keys
+        "soft_cap": cap,
+        "window": window or 0,
+    }
+    found = call(name, q, key_pages, value_pages, factor, table, lengths, **named)  # refuses shapes that do not fit
+    if is_cpu_memory(q.structure.device or CPU):
+        pages, _, page, _ = key_pages.shape
+        table = call("checked_pages", table, lengths, pages=pages, page=page)
+        found = call(name, q, key_pages, value_pages, factor, table, lengths, **named)
+    return call("reshape", found, shape=(*found.shape[:2], found.shape[3])) if alone else found
 
 
 def scaled(q: Node, scale: object) -> tuple[Node, Node]:

@@ -194,12 +194,14 @@ class GpuModel:
     """What is known of a family's schedules on GPUs, so that they can be estimated and tuned.
 
     `problem` is the class of its problems. `estimate` says what a schedule costs, with what the compiler reported of a
-    block where that is known; `best` gives the schedules that cost least of those that are worth a look.
+    block where that is known; `best` gives the schedules of one launch that cost least of those that are worth a look,
+    and `chosen` the one that a problem has by default on a machine of such rates, of several launches too.
     """
 
     problem: type[Any]
     estimate: Callable[[Any, Schedule, GpuMachine, BlockResources | None], GpuEstimate]
     best: Callable[[Any, int, GpuMachine], Sequence[GpuEstimate]]
+    chosen: Callable[[Any, GpuMachine], GpuEstimate]
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,19 @@ published, and what must be true whatever the figures.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tessera.scheduling.families.registry import gpu_model
+from tessera.scheduling.language.knobs import Space
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.scheduling.model.estimate import Bandwidth, Estimates
 from tessera.scheduling.model.gpu_estimate import GpuEstimate
 from tessera.scheduling.model.gpu_machine import gpu_machine
 from tessera.scheduling.model.gpu_resources import BlockResources
 from tessera.target import Ceilings, Target
+
+LOOKED_AT: Final = 64
+"""Schedules that pins are tried on."""
 
 
 class GpuRooflineModel:
@@ -44,6 +48,15 @@ class GpuRooflineModel:
     def estimates(self, problem: Any, schedules: Sequence[Schedule]) -> Estimates:
         """What legal schedules cost, in their order."""
         return Estimates.of([self.estimate(problem, schedule) for schedule in schedules])
+
+    def completed(self, space: Space[Any], pins: Schedule) -> Schedule:
+        """The fastest of the default of a space and of the schedules that are worth a look, these with some knobs
+        pinned. KeyError for problems of a family that has no model.
+        """
+        liked = gpu_model(space.problem).best(space.problem, LOOKED_AT, self.machine)
+        found = (space.default, *(space.default.replace(**each.schedule).replace(**pins) for each in liked))
+        legal = [each for each in dict.fromkeys(found) if not space.violations(each)]
+        return min(legal, key=lambda each: self.estimate(space.problem, each).seconds)
 
     def bandwidths(self, nbytes: float, workers: int) -> tuple[Bandwidth, Bandwidth]:
         """That of L2, or of memory where so many bytes do not stay in it; and that of memory, where caches are cold."""

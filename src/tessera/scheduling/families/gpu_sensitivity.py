@@ -52,7 +52,7 @@ def sensitivities(
     UnsupportedTargetError for a GPU of which nothing is published.
     """
     machine = gpu_machine(target)
-    taken = {label: gpu_model(problem).best(problem, 1, machine)[0].schedule for label, problem in problems.items()}
+    taken = {label: gpu_model(problem).chosen(problem, machine).schedule for label, problem in problems.items()}
     found = []
     for constant in known():
         progress(constant.name)
@@ -72,6 +72,6 @@ def _flips(
 
 def _flip(constant: Constant, at: float, label: str, problem: Any, taken: Schedule, machine: GpuMachine) -> Flip:
     model = gpu_model(problem)
-    best = model.best(problem, 1, machine)[0]
+    best = model.chosen(problem, machine)
     loss = model.estimate(problem, taken, machine, None).seconds / best.seconds - 1.0
     return Flip(constant, at, label, taken, best.schedule, loss)

@@ -95,6 +95,22 @@ class _Abstract:
         kind: Kind = "linear" if v.kind == "linear" and _plain(*values) == "given" else _plain(*values, v)
         return _Value(accumulator(q.dtype), kind)
 
+    def attend_pages(
+        self,
+        q: _Value,
+        k: _Value,
+        v: _Value,
+        scale: _Value,
+        table: _Value,
+        lengths: _Value,
+        causal: bool,
+        window: int,
+        scored: Callable[[_Value], _Value] | None = None,
+        /,
+    ) -> _Value:
+        places = _Value(accumulator(q.dtype), _plain(table, lengths))
+        return self.attend(q, k, v, scale, places, causal, scored)
+
     def attend_logarithms(
         self,
         q: _Value,

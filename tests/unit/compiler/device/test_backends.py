@@ -155,3 +155,14 @@ def test_what_decides_a_kernel_of_tiles_are_no_warps_and_stages() -> None:
     assert deciding(first) != deciding(first.replace(tile=(64, 128, 64)))
     usual = first.replace(backend="triton")
     assert deciding(usual) != deciding(usual.replace(warps=8))
+
+
+def test_pins_that_the_default_schedule_forbids_are_completed() -> None:
+    """By the model, or by what is legal nearby where a family has none. What nothing completes is refused."""
+    gpu, square = target.gpu("h100"), (4096, 4096, 4096)
+    (site,) = gpu_sites(op.matmul, square, "bf16", gpu, Schedule(warps=1))
+    assert (site.launch.schedule["warps"], site.launch.schedule["tile"]) == (1, (32, 128, 64))
+    (site,) = gpu_sites(op.flash_attention, [(1, 8, 4096, 128)] * 3, "bf16", gpu, Schedule(tile=(64, 64)))
+    assert (site.launch.schedule["tile"], site.launch.schedule["warps"]) == ((64, 64), 4)
+    with pytest.raises(ScheduleError, match="not legal here"):
+        gpu_sites(op.matmul, square, "bf16", gpu, Schedule(tile=(256, 256, 128)))

@@ -11,6 +11,7 @@ from tessera import op, target
 from tessera.compiler.device.gpu import gpu_problems
 from tessera.dtypes import bf16, fp32
 from tessera.scheduling.families.gpu_sensitivity import WORTH, sensitivities
+from tessera.scheduling.families.product.gpu.choice import default_schedule
 from tessera.scheduling.families.product.gpu.problem import GpuContractionProblem
 from tessera.scheduling.families.registry import gpu_model
 from tessera.scheduling.model.gpu_constants import KNOWN, Constant, GpuConstants, known
@@ -77,3 +78,12 @@ def test_what_flips_is_better_under_the_changed_constant_by_what_is_said() -> No
         assert flip.taken != flip.instead
         assert taken / instead - 1 == pytest.approx(flip.loss)
         assert flip.loss > WORTH
+
+
+def test_what_is_taken_is_what_the_compiler_takes_in_parts_of_k_too() -> None:
+    """A product of few rows and columns is cut along K, for multiprocessors that would be idle."""
+    problem, machine = product(128, 128, 16384), gpu_machine(H100)
+    chosen = gpu_model(problem).chosen(problem, machine)
+    assert chosen.schedule.integer("split_k") > 1
+    assert chosen.schedule == default_schedule(problem)
+    assert chosen.seconds < gpu_model(problem).best(problem, 1, machine)[0].seconds

@@ -53,6 +53,7 @@ def test_every_folder_has_a_family_with_classes_of_its_own() -> None:
         "attention-gradient",
         "convolution",
         "packing",
+        "paged-attention",
         "contraction",
         "map-reduce",
         "rows-and-columns",
@@ -114,8 +115,8 @@ def test_kernels_that_no_family_computes_are_refused_by_name() -> None:
     with pytest.raises(CompileError, match="no family computes kernels of 'tree'") as caught:
         family_of_region("tree")
     assert (
-        "there are attention, attention_gradient, column, contraction, convolution, row, rows_and_columns, window"
-        in str(caught.value)
+        "there are attention, attention_gradient, column, contraction, convolution, paged_attention, row, "
+        "rows_and_columns, window" in str(caught.value)
     )
 
 

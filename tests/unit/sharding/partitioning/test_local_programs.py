@@ -41,13 +41,22 @@ def _attention() -> tuple[Tensor, ...]:
     return (op.matmul(attended.transpose(0, 2, 1, 3).reshape(4, 128, 512), out),)
 
 
+def _pages() -> tuple[Tensor, ...]:
+    """Heads of a pool over tp, sequences and their tables over dp; nothing moves."""
+    q = dist.tensor((4, 8, 1, 64), dist.ShardSpec((0, 1), ("dp", "tp")), MESH)
+    k, v = (dist.tensor((32, 4, 16, 64), dist.ShardSpec((1,), ("tp",)), MESH) for _ in range(2))
+    rows = dist.ShardSpec((0,), ("dp",))
+    table, lengths = (dist.tensor(shape, rows, MESH, dtype="int32") for shape in ((4, 8), (4,)))
+    return (op.paged_attention(q, k, v, table, lengths),)
+
+
 def _norms() -> tuple[Tensor, ...]:
     """Rows that are split over devices: one or two numbers of each are reduced, not the rows brought together."""
     x = dist.tensor((64, 512), dist.ShardSpec((0, 1), ("dp", "tp")), MESH)
     return op.softmax(x), op.layer_norm(x), op.mean(x)
 
 
-@pytest.mark.parametrize("made", [_mlp, _sequence_parallel, _attention, _norms])
+@pytest.mark.parametrize("made", [_mlp, _sequence_parallel, _attention, _pages, _norms])
 def test_the_program_of_each_device(made: Callable[[], tuple[Tensor, ...]], golden: Callable[[str, str], None]) -> None:
     texts = [str(program_of(result.structure)) for result in made()]
     golden("\n\n".join(texts) + "\n", f"{made.__name__.strip('_')}.txt")

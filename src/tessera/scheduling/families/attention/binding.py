@@ -103,7 +103,7 @@ def _attention_layout(
 
 def attention_spec(region: Region, pattern: Pattern) -> AttentionSpec:
     """The specification of attention."""
-    recorder = _AttentionRecorder(pattern.outer)
+    recorder = AttentionRecorder(pattern.outer)
     outputs = read_region(region, pattern, recorder)
     assert recorder.attended is not None
     q, k, v, scale, mask, causal, means = recorder.attended
@@ -150,7 +150,7 @@ def _is_hiding(value: Value) -> bool:
     return value.operation == "constant" and value.number == -math.inf
 
 
-class _AttentionRecorder(ScoreFunctions):
+class AttentionRecorder(ScoreFunctions):
     """A recorder that notes the operands of the one attention."""
 
     def __init__(self, batch: Sequence[str]) -> None:

@@ -14,7 +14,8 @@ Transformer Inference", 2022, on what bounds it; Shazeer, "Fast Transformer Deco
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from xdsl.dialects import arith
 from xdsl.ir import SSAValue
@@ -31,7 +32,7 @@ from tessera.scheduling.lowering.microkernel.dot_product import DotProductKernel
 from tessera.scheduling.lowering.microkernel.protocol import Sums
 from tessera.scheduling.lowering.microkernel.summation import summed
 from tessera.scheduling.lowering.microkernel.vector import VectorKernel
-from tessera.scheduling.lowering.ranges import rounded_down
+from tessera.scheduling.lowering.ranges import Range, rounded_down
 from tessera.scheduling.lowering.spec import AttentionSpec, loaded_arguments
 from tessera.scheduling.lowering.writer import ArgumentTile
 
@@ -90,8 +91,8 @@ class DecodingAttention(AttentionNest):
             self._put(builder.append(arith.MulfOp(queries, softmax.spread(factor, queries))), self.queries, d.index)
         with builder.loop(zero, self.extents["v"], self.columns) as v:
             self._put(builder.splat(0.0, self.dtype, (self.bm, self.columns)), self.sums, v.index)
-        keys = KeyRange.of(builder, self.at["q"], self.bm, self.extents["q"], self.extents["k"], self.spec.causal)
-        first, end = self._part(keys.end)
+        keys = self.key_range()
+        first, end = self._part(keys)
         with builder.loop(first, end, self.bn, softmax.initial()) as loop:
             loop.yielded = self._where_seen(loop.index, end, keys, loop.carried)
         m, total = loop.results
@@ -102,15 +103,23 @@ class DecodingAttention(AttentionNest):
             mean = softmax.mean(self._get(self.sums, v.index, self.columns), total)
             self.write_result(mean, {"q": self.bm, "v": self.columns}, {"v": v.index})
 
-    def _part(self, end: SSAValue) -> tuple[SSAValue, SSAValue]:
-        """The keys of this part: all up to `end` where there are no parts."""
+    def key_range(self) -> KeyRange:
+        """The keys that the queries of the block see."""
+        extents = self.extents
+        return KeyRange.of(self.builder, self.at["q"], self.bm, extents["q"], extents["k"], self.spec.causal)
+
+    def _part(self, keys: KeyRange) -> tuple[SSAValue, SSAValue]:
+        """The keys of this part: all that are seen where there are no parts."""
         builder = self.builder
+        begin = builder.index(0) if keys.first is None else keys.first
         if self.spec.logarithms is None:
-            return builder.index(0), end
+            return begin, keys.end
         axis = self.spec.batch[0]
         number, parts = self.at[axis], self.extents[axis]
-        after = builder.add(number, builder.index(1))
-        first, last = (builder.floor_div(builder.mul(end, bound), parts) for bound in (number, after))
+        after, count = builder.add(number, builder.index(1)), builder.sub(keys.end, begin)
+        first, last = (
+            builder.add(begin, builder.floor_div(builder.mul(count, bound), parts)) for bound in (number, after)
+        )
         return first, last
 
     def _store_logarithms(self, argument: int, m: SSAValue, total: SSAValue) -> None:
@@ -135,8 +144,9 @@ class DecodingAttention(AttentionNest):
         builder, softmax = self.builder, self.softmax
         m, total = state
         width = builder.minimum(builder.index(self.bn), builder.sub(end, key))
-        for row in self.tiles((builder.index(0), width), (self.kt, 1)):
-            self._products(key, row)
+        for base, span in self.runs(key, width):
+            for row in self.tiles(span, (self.kt, 1)):
+                self._products(base, row)
         m_next = softmax.raised(m, self._masked(key, width, keys))
         base = softmax.base(m_next)
         decay = softmax.decay(m, base)
@@ -144,6 +154,18 @@ class DecodingAttention(AttentionNest):
         with builder.loop(builder.index(0), self.extents["v"], self.columns) as v:
             self._values(key, width, v.index, decay)
         return m_next, softmax.total(total, decay, added)
+
+    def runs(self, key: SSAValue, width: SSAValue) -> Iterator[tuple[SSAValue, Range]]:
+        """The keys of a block that lie side by side: where the block would begin, and the range of it that does. One
+        turn, around which there may be a loop.
+        """
+        yield key, (self.builder.index(0), width)
+
+    def summed_runs(
+        self, key: SSAValue, width: SSAValue, sums: Sums, add: Callable[[SSAValue, Range, Sums], Sums]
+    ) -> Sums:
+        """The sums after all runs of a block, each added by `add(base, range, sums)`."""
+        return add(key, (self.builder.index(0), width), sums)
 
     def _products(self, key: SSAValue, row: AxisTile) -> None:
         """The scores of a few keys, each a sum across lanes."""
@@ -181,10 +203,15 @@ class DecodingAttention(AttentionNest):
             if self.spec.causal:
                 seen = softmax.below_diagonal(self.at["q"], at, keys.shift, shape)
                 scores = softmax.hide(scores, seen)
+            scores = self.windowed(scores, at, keys)
             scores = softmax.hide(scores, builder.mask(loop.index, width, shape, 1))
             self._put(scores, self.scores, loop.index)
             loop.yielded = (softmax.raised(loop.carried[0], scores),)
         return softmax.largest(loop.results[0])
+
+    def windowed(self, scores: SSAValue, key: SSAValue, keys: KeyRange) -> SSAValue:
+        """The scores of the keys from `key` on, -inf where a window has gone past a key."""
+        return scores
 
     def _weights(self, width: SSAValue, base: SSAValue) -> SSAValue:
         """Turns scores into weights; gives the sum of each query's."""
@@ -200,15 +227,22 @@ class DecodingAttention(AttentionNest):
         """A register tile of the weighted sums of values."""
         kernel = VectorKernel(self.builder, self.bm, self.columns, 1, self.dtype, self.dtype)
 
-        def step(row: SSAValue, sums: Sums, whole: bool) -> Sums:
-            at = {"k": self.builder.add(key, row), "v": v}
+        def step(base: SSAValue, row: SSAValue, sums: Sums, whole: bool) -> Sums:
+            at = {"k": self.builder.add(base, row), "v": v}
             values = self.write(self.spec.v, {"k": 1, "v": self.columns}, at, {"k": True})
             self._fetch_ahead(self.spec.v, at, "v", self.columns)
             return kernel.step(lambda _: self._get(self.scores, row, 1), lambda _: values, sums)
 
+        def add(base: SSAValue, span: Range, sums: Sums) -> Sums:
+            return summed(self.builder, span, 1, sums, partial(step, base), UNROLL)
+
         sums = [self.softmax.shrunk(self._get(self.sums, v, self.columns), decay)]
-        (total,) = kernel.finish(summed(self.builder, (self.builder.index(0), width), 1, sums, step, UNROLL))
+        (total,) = kernel.finish(self.summed_runs(key, width, sums, add))
         self._put(total, self.sums, v)
+
+    def ahead(self, key: SSAValue) -> Mapping[str, SSAValue]:
+        """Where the key lies that is `AHEAD` keys later."""
+        return {"k": self.builder.add(key, self.builder.index(AHEAD))}
 
     def _fetch_ahead(self, value: Value, at: Mapping[str, SSAValue], axis: str, count: int) -> None:
         """Asks for `count` elements along `axis` of a later key: no two rows need lie side by side, and hardware does
@@ -220,7 +254,7 @@ class DecodingAttention(AttentionNest):
         if argument.stride(axis) != 1:
             return
         line = LINE_BYTES // argument.dtype.itemsize
-        where = {**self.at, **at, "k": builder.add(at["k"], builder.index(AHEAD))}
+        where = {**self.at, **at, **self.ahead(at["k"])}
         for first in range(0, count, line):
             column = {axis: builder.add(at[axis], builder.index(first))}
             indices = [{**where, **column}[name] for name in argument.axes]

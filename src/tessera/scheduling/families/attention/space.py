@@ -254,7 +254,7 @@ def space(problem: AttentionProblem) -> Space[AttentionProblem]:
         Knob(PARTS, (1, 2, 4, 8, 16, 32, 64), "parts of the keys, which workers share and a second kernel joins"),
         Knob("fusion", (True,), "neighbouring maps inside this kernel"),
     )
-    starts = [_many_queries(problem), _few_queries(problem)]
+    starts = [_many_queries(problem), few_queries(problem)]
     if problem.has_unit:
         starts = [start.replace(unit=VECTOR) for start in starts]
         starts += [_matrix_schedule(problem)] if min(_heads(problem)) >= UNIT_ROWS else []
@@ -268,7 +268,7 @@ def default_schedule(problem: AttentionProblem) -> Schedule:
     few = FEW_PAIRED_QUERIES if problem.pairs else FEW_QUERIES
     if problem.has_unit and problem.queries > few:
         return _matrix_schedule(problem)
-    schedule = _few_queries(problem) if problem.queries <= few else _many_queries(problem)
+    schedule = few_queries(problem) if problem.queries <= few else _many_queries(problem)
     return schedule.replace(unit=VECTOR) if problem.has_unit else schedule
 
 
@@ -327,7 +327,8 @@ def _most_queries(problem: AttentionProblem, parallel: str) -> int:
     return min(MOST_QUERIES, max(problem.lanes * 2, problem.queries // (2 * problem.workers)))
 
 
-def _few_queries(problem: AttentionProblem) -> Schedule:
+def few_queries(problem: AttentionProblem) -> Schedule:
+    """Elements of a head along the lanes."""
     shared = next((count for count in (1, 2, 4, 8) if count >= problem.queries), 8)
     rows = 1 if problem.operand.itemsize >= 4 else 2  # one stream of memory where its rate is what binds
     blocks = -(-problem.queries // shared)

@@ -13,7 +13,7 @@ from tessera.scheduling.families.product.decompositions.shared_packing import SH
 from tessera.scheduling.families.product.decompositions.split_k import SPLIT_K
 from tessera.scheduling.families.product.forms import constant_panels
 from tessera.scheduling.families.product.gpu import space as gpu_space
-from tessera.scheduling.families.product.gpu.choice import best_starts
+from tessera.scheduling.families.product.gpu.choice import best_starts, chosen_start
 from tessera.scheduling.families.product.gpu.estimate import estimate_product
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.families.product.gpu.problem import GpuContractionProblem, contraction_gpu_problem
@@ -88,6 +88,7 @@ FAMILY = Family(
             problem=GpuContractionProblem,
             estimate=estimate_product,
             best=lambda problem, count, rates: best_starts(problem, count, rates=rates),
+            chosen=chosen_start,
         ),
     ),
 )

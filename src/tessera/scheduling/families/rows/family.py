@@ -67,6 +67,7 @@ FAMILY = Family(
             problem=GpuRowsProblem,
             estimate=estimate_rows,
             best=gpu_space.best_starts,
+            chosen=gpu_space.chosen_start,
         ),
     ),
 )

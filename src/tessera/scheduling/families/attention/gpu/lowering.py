@@ -15,7 +15,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, SSAValue
 
-from tessera.dtypes import bf16, bool_
+from tessera.dtypes import DType, bf16, bool_
 from tessera.scheduling.families.attention.gpu.grid import AttentionGrid, name_operands
 from tessera.scheduling.families.attention.gpu.seen import SeenRange, hides_blocks
 from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax, State, additive, scored
@@ -33,19 +33,21 @@ def lower_attention_gpu(spec: AttentionSpec, schedule: Schedule) -> ModuleOp:
     Knobs: those of `attention/gpu/space.py`; `warps` and `pipeline_depth` become attributes of the kernel.
     """
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
-    _name_arguments(block, spec)
-    _AttentionLowering(spec, schedule, TileBuilder(block), arguments).lower()
+    name_arguments(block, spec)
+    AttentionLowering(spec, schedule, TileBuilder(block), arguments).lower()
     return with_hints(module, schedule)
 
 
-def _name_arguments(block: Block, spec: AttentionSpec) -> None:
+def name_arguments(block: Block, spec: AttentionSpec) -> None:
     """Names for readers."""
     name_operands(block, {"q": spec.q, "k": spec.k, "v": spec.v, "scale": spec.scale, "mask": spec.mask})
     for output in spec.outputs:
         block.args[output.argument].name_hint = "logarithms" if output.argument == spec.logarithms else "out"
 
 
-class _AttentionLowering(AttentionGrid):
+class AttentionLowering(AttentionGrid):
+    """The program of one block of queries."""
+
     def __init__(
         self, spec: AttentionSpec, schedule: Schedule, builder: TileBuilder, arguments: dict[int, ArgumentTile]
     ) -> None:
@@ -55,8 +57,9 @@ class _AttentionLowering(AttentionGrid):
         self.softmax = OnlineSoftmax(builder, self.dtype, self.bm, axis=1)
 
     def lower(self) -> None:
+        """Writes the kernel."""
         builder, spec, softmax = self.builder, self.spec, self.softmax
-        queries, self.keys = self.extent("q"), self.extent("k")
+        queries = self.extent("q")
         with self.over({**dict.fromkeys(spec.batch, 1), "q": self.bm}) as at:
             self.at = {**at, "q": self.longest_first(at["q"], queries, self.bm) if spec.causal else at["q"]}
             scale = self.write(spec.scale, {"q": self.bm, "": 1}, {})
@@ -66,7 +69,8 @@ class _AttentionLowering(AttentionGrid):
             self.factor = factor
             factor.name_hint = "factor"
             self.q = self.operand(spec.q, {"q": self.bm, "d": self.head}, {"d": builder.index(0)})
-            self.range = KeyRange.of(builder, self.at["q"], self.bm, queries, self.keys, spec.causal)
+            self.keys = self.count_keys()
+            self.range = self.key_range(queries)
             if spec.mask is not None and not spec.causal and hides_blocks(spec.mask):
                 sides = {"q": queries, "k": self.keys}
                 seen = SeenRange(self, spec.mask, "k", sides, {"q": self.bm, "k": self.bn}).found()
@@ -81,6 +85,29 @@ class _AttentionLowering(AttentionGrid):
                 self._store_logarithms(spec.logarithms, logarithm)
             self._epilogue(softmax.mean(sums, total), None if spec.saved is None else logarithm)
 
+    def count_keys(self) -> SSAValue:
+        """How many keys there are."""
+        return self.extent("k")
+
+    def key_range(self, queries: SSAValue) -> KeyRange:
+        """The keys that the block of queries sees."""
+        return KeyRange.of(self.builder, self.at["q"], self.bm, queries, self.keys, self.spec.causal)
+
+    def place(self, step: SSAValue) -> tuple[SSAValue, SSAValue]:
+        """Where a step of the walk reads keys, and the number of its first key."""
+        return step, step
+
+    def hide_outside(self, scores: SSAValue, key: SSAValue, at_edge: bool) -> SSAValue:
+        """The scores of the keys from `key` on, -inf where there are none or none of them is seen."""
+        builder, softmax, shape = self.builder, self.softmax, (self.bm, self.bn)
+        if at_edge and self.spec.causal:  # no query of the result sees past the last key
+            return softmax.hide(scores, softmax.below_diagonal(self.at["q"], key, self.range.shift, shape))
+        return softmax.hide(scores, builder.mask(key, self.keys, shape, 1)) if at_edge else scores
+
+    def existing(self, values: SSAValue, element: DType, key: SSAValue, at_edge: bool) -> SSAValue:
+        """The values of a step from `key` on, without what is none: past the last one zeros were loaded."""
+        return values
+
     @property
     def _adds_mask(self) -> bool:
         return self.spec.mask is not None and self.spec.mask.dtype is not bool_
@@ -91,11 +118,12 @@ class _AttentionLowering(AttentionGrid):
 
     # -- one block of keys ----------------------------------------------------------------------------------------
 
-    def _block(self, key: SSAValue, at_edge: bool, state: State) -> Sequence[SSAValue]:
+    def _block(self, step: SSAValue, at_edge: bool, state: State) -> Sequence[SSAValue]:
         builder, softmax = self.builder, self.softmax
         m, total, sums = state
         inside = () if at_edge else ("k",)
-        scores = self._scores(key, at_edge, inside)
+        at_key, key = self.place(step)
+        scores = self._scores(at_key, key, at_edge, inside)
         m_next = softmax.raised(m, softmax.largest(scores))
         base = softmax.base(m_next)
         decay = softmax.decay(m, base)
@@ -104,18 +132,22 @@ class _AttentionLowering(AttentionGrid):
         for name, value in named.items():
             value.name_hint = name
         total = softmax.total(total, decay, builder.reduce(weights, "add", 1))
-        at = {"k": key, "v": builder.index(0)}
+        at = {"k": at_key, "v": builder.index(0)}
         values = self.operand(self.spec.v, {"k": self.bn, "v": self.value_head}, at, inside)
         # Weights of 8 bits would be coarse; a value of 8 bits is exact in bf16.
         element = bf16 if self.element.itemsize == 1 else self.element
-        narrow, values = builder.cast(weights, element), builder.cast(values, element)
+        narrow, values = (
+            builder.cast(weights, element),
+            self.existing(builder.cast(values, element), element, key, at_edge),
+        )
         shrunk = softmax.shrunk(sums, decay)
         return m_next, total, builder.mma(narrow, values, shrunk, self.bm, self.value_head, self.bn, element)
 
-    def _scores(self, key: SSAValue, at_edge: bool, inside: Sequence[str]) -> SSAValue:
+    def _scores(self, at_key: SSAValue, key: SSAValue, at_edge: bool, inside: Sequence[str]) -> SSAValue:
         """The scores of a block, multiplied by the factor where a mask was added; those of hidden keys are -inf."""
         builder, softmax, shape = self.builder, self.softmax, (self.bm, self.bn)
-        keys = self.operand(self.spec.k, {"d": self.head, "k": self.bn}, {"k": key, "d": builder.index(0)}, inside)
+        at = {"k": at_key, "d": builder.index(0)}
+        keys = self.operand(self.spec.k, {"d": self.head, "k": self.bn}, at, inside)
         zero = builder.splat(0.0, self.dtype, shape)
         scores = builder.mma(self.q, keys, zero, self.bm, self.bn, self.head, self.element)
         mask = None
@@ -126,9 +158,7 @@ class _AttentionLowering(AttentionGrid):
         scores = scored(self.writer({"q": self.bm, "k": self.bn}, {"k": key}, inside), self.spec.scoring, scores)
         if mask is not None:
             scores = additive(builder, scores, mask, self.dtype) if self._adds_mask else softmax.hide(scores, mask)
-        if at_edge and self.spec.causal:  # no query of the result sees past the last key
-            return softmax.hide(scores, softmax.below_diagonal(self.at["q"], key, self.range.shift, shape))
-        return softmax.hide(scores, builder.mask(key, self.keys, shape, 1)) if at_edge else scores
+        return self.hide_outside(scores, key, at_edge)
 
     def _store_logarithms(self, argument: int, logarithm: SSAValue) -> None:
         axes = self.spec.arguments[argument].axes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tessera.dtypes import DType
 from tessera.scheduling.families.attention.parts import PARTS
@@ -219,21 +220,23 @@ def blocks(schedule: Schedule, problem: AttentionProblem) -> int:
     return math.prod(problem.batch) * -(-problem.queries // schedule.integers("tile")[0])
 
 
-def default_schedule(problem: AttentionProblem) -> Schedule:
+def default_schedule(
+    problem: AttentionProblem, starts: Sequence[tuple[tuple[int, int], int, int]] = STARTS
+) -> Schedule:
     """The first of the known good starts that is legal and gives every multiprocessor a block; where none does, the
     first with at most 64 queries in a block, so that there are more of them, with the keys in as many parts as fill the
     GPU. The smallest start where none is legal.
     """
     head = (padded_head(problem.head), padded_head(problem.value_head))
     exact = head == (problem.head, problem.value_head)
-    starts = [
+    schedules = [
         Schedule(tile=tile, head=head, exact=exact, warps=warps, pipeline_depth=stages, parts=1)
-        for tile, warps, stages in STARTS
+        for tile, warps, stages in starts
     ]
-    legal = [start for start in starts if all(rule.holds(start, problem) for rule in RULES)]
+    legal = [start for start in schedules if all(rule.holds(start, problem) for rule in RULES)]
     filling = (start for start in legal if blocks(start, problem) >= problem.target.cores)
     smaller = (start for start in legal if start.integers("tile")[0] <= 64)
-    chosen = next(filling, None) or next(smaller, None) or (legal or starts)[-1]
+    chosen = next(filling, None) or next(smaller, None) or (legal or schedules)[-1]
     return chosen.replace(**{PARTS: _parts(problem, blocks(chosen, problem))}) if legal else chosen
 
 

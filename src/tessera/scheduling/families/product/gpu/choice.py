@@ -93,7 +93,9 @@ def default_schedule(problem: GpuContractionProblem) -> Schedule:
     """The start that the model thinks fastest. Problems of about the same size share a choice."""
     m, n, k, batch = (size_step(extent) for extent in (problem.m, problem.n, problem.k, problem.batch))
     chosen = _default(replace(problem, m=m, n=n, k=k, batch=batch))
-    return with_vectors(chosen, problem) if _is_legal(chosen, problem) else _best(problem)
+    if _is_legal(chosen, problem):
+        return with_vectors(chosen, problem)
+    return chosen_start(problem, _rates(problem.target)).schedule
 
 
 def with_vectors(schedule: Schedule, problem: GpuContractionProblem) -> Schedule:
@@ -119,16 +121,17 @@ def best_starts(
 
 @lru_cache(maxsize=4096)
 def _default(problem: GpuContractionProblem) -> Schedule:
-    return _best(problem)
+    return chosen_start(problem, _rates(problem.target)).schedule
 
 
-def _best(problem: GpuContractionProblem) -> Schedule:
-    found = _estimates(problem, SPLITS, _rates(problem.target))
+def chosen_start(problem: GpuContractionProblem, rates: GpuMachine) -> ContractionEstimate:
+    """The start that a product has by default, with K in parts where that pays."""
+    found = _estimates(problem, SPLITS, rates)
     whole = [each for each in found if each.work.split_k == 1]
     least, least_whole = (min(each.seconds for each in some) for some in (found, whole))
     if least_whole <= _WORTH_A_SPLIT * least:
         found, least = whole, least_whole
-    return next(each.schedule for each in found if each.seconds <= SAME * least)
+    return next(each for each in found if each.seconds <= SAME * least)
 
 
 def _estimates(problem: GpuContractionProblem, splits: Sequence[int], rates: GpuMachine) -> list[ContractionEstimate]:

@@ -141,13 +141,15 @@ def _default(problem: GpuRowsProblem) -> Schedule:
 
 
 def _modelled(problem: GpuRowsProblem) -> Schedule:
-    rates = _rates(problem.target)
-    legal = (each for each in _starts(problem) if all(rule.holds(each, problem) for rule in RULES))
-    timed = [(estimate_rows(problem, each, rates).seconds, each) for each in legal]
-    if not timed:
-        return _narrowest(problem)
-    best = min(seconds for seconds, _ in timed)
-    return next(schedule for seconds, schedule in timed if seconds <= 1.01 * best)
+    return chosen_start(problem, _rates(problem.target)).schedule
+
+
+def chosen_start(problem: GpuRowsProblem, rates: GpuMachine) -> RowsEstimate:
+    """What a map or reduction has by default."""
+    legal = [each for each in _starts(problem) if all(rule.holds(each, problem) for rule in RULES)]
+    timed = [estimate_rows(problem, each, rates) for each in legal or [_narrowest(problem)]]
+    least = min(found.seconds for found in timed)
+    return next(found for found in timed if found.seconds <= 1.01 * least)
 
 
 def best_starts(problem: GpuRowsProblem, count: int, rates: GpuMachine | None = None) -> list[RowsEstimate]:
