@@ -9,13 +9,13 @@ that is wrong with a row, though nothing that is wrong with a kernel.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import random
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from tessera.integrations.torch.options import CompileOptions
 from tessera.integrations.torch.partitions.partition import BackendWarning
 from tessera.lazy import evaluation
 from tessera.ops import oracle
+from tests.integrations.torch.opinfo_record import Found, Record
 
 DTYPES = (
     torch.float32,
@@ -96,11 +97,8 @@ def drawn(dtype: torch.dtype, count: int, seed: int) -> list[Case]:
     return found
 
 
-def outcome(case: Case) -> str:
-    """ "native" where partitions compute, "torch" where nothing is Tessera's, "refused" where torch itself raises.
-
-    Raises AssertionError where results differ.
-    """
+def outcome(case: Case) -> Found:
+    """What was found of a sample. Raises AssertionError where results differ."""
     flat, spec = tree_flatten((case.sample.input, case.sample.args, case.sample.kwargs))
     places = [place for place, value in enumerate(flat) if isinstance(value, torch.Tensor)]
 
@@ -121,24 +119,26 @@ def outcome(case: Case) -> str:
         call(*[_fresh(tensor) for tensor in tensors])
         expected = _run(aot_function(call, **reference), tensors)
     except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError, AssertionError):
-        return "refused"  # the last where torch cannot trace a layout, or has the operator on GPUs alone
+        return Found("refused")  # the last where torch cannot trace a layout, or has the operator on GPUs alone
     found = _run(aot_function(call, **stages), tensors)
-    wide = expected
-    if case.dtype in (torch.float16, torch.bfloat16):
-        # Not every sample can be wider: some name their dtype.
-        with contextlib.suppress(RuntimeError, ValueError, TypeError):
-            wide = _run(aot_function(call, **reference), [_widened(tensor) for tensor in tensors])
-    assert len(found) == len(expected) == len(wide)
+    assert len(found) == len(expected)
     try:
-        for got, wanted, exact in zip(found, expected, wide, strict=True):
-            _compare(got, wanted, exact)
+        for got, wanted in zip(found, expected, strict=True):
+            _compare(got, wanted, wanted)
     except AssertionError:
-        if case.dtype is not torch.float32:
+        if case.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise
-        exact_ones = _run(aot_function(call, **reference), [_doubled(tensor) for tensor in tensors])
+        compare, wider = (_compare_errors, _doubled) if case.dtype is torch.float32 else (_compare, _widened)
+        try:
+            exact_ones = _run(aot_function(call, **reference), [wider(tensor) for tensor in tensors])
+        except (RuntimeError, ValueError, TypeError):  # not every sample can be wider: some name their dtype
+            exact_ones = expected
         for got, wanted, exact in zip(found, expected, exact_ones, strict=True):
-            _compare_errors(got, wanted, exact)
-    return "native" if any(graph.partition_count for graph in graphs) else "torch"
+            compare(got, wanted, exact)
+    fallbacks = {f"{each.call.split(' of ')[0]}: {each.reason}" for graph in graphs for each in graph.fallbacks}
+    ours = any(graph.partition_count for graph in graphs)
+    kind = ("partly" if ours else "torch") if fallbacks else ("native" if ours else "views")
+    return Found(kind, tuple(sorted(fallbacks)))
 
 
 def _by_torch(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -190,7 +190,9 @@ def _compare(got: torch.Tensor | None, wanted: torch.Tensor | None, exact: torch
     assert _kind(got) == _kind(wanted)
     tolerance = TOLERANCE.get(wanted.dtype)
     if tolerance is None:
-        assert torch.equal(*(torch.view_as_real(each) if each.is_complex() else each for each in (got, wanted)))
+        assert torch.equal(
+            *(torch.view_as_real(each.resolve_conj()) if each.is_complex() else each for each in (got, wanted))
+        )
         return
     finite = wanted[wanted.isfinite()].abs().double() if wanted.numel() else wanted
     largest = float(finite.max()) if finite.numel() else 0.0
@@ -224,30 +226,44 @@ def main() -> int:
     """Runs the samples of all operators in all dtypes, or of those named. Gives how many are wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("operators", nargs="*", help="names of torch's; by default all")
-    parser.add_argument("--dtype", action="append", choices=[str(each).removeprefix("torch.") for each in DTYPES])
+    parser.add_argument("--dtype", action="append", choices=[_name(each) for each in DTYPES])
     parser.add_argument("--most", type=int, default=sys.maxsize, help="samples of an operator in a dtype")
     parser.add_argument("--mapped", action="store_true", help="only operators that have a row themselves")
     parser.add_argument("--references", action="store_true", help="rows alone, by the references of records")
+    parser.add_argument("--record", type=Path, help="file of what was found, which a later run goes on from")
+    parser.add_argument("--fallbacks", type=int, default=0, help="so many of what torch computes most often are told")
     chosen = parser.parse_args()
     if chosen.references:
         evaluation.set_evaluator(oracle.evaluate)
     warnings.simplefilter("ignore")
     warnings.simplefilter("error", BackendWarning)
-    total = 0
-    for dtype in [getattr(torch, name) for name in chosen.dtype] if chosen.dtype else DTYPES:
-        found: Counter[str] = Counter()
+    record = Record(chosen.record)
+    names = chosen.dtype or [_name(each) for each in DTYPES]
+    for name in names:
         for info in op_db:
             if (chosen.operators and info.name not in chosen.operators) or (chosen.mapped and not is_mapped(info)):
                 continue
-            for case in list(cases(info, dtype))[: chosen.most]:
-                try:
-                    found[outcome(case)] += 1
-                except Exception as error:  # noqa: BLE001 - whatever goes wrong is what is looked for
-                    found["wrong"] += 1
-                    print(f"{case}: {type(error).__name__}: {' '.join(str(error).split())[:400]}", flush=True)
-        total += found["wrong"]
-        print(f"{dtype}: {', '.join(f'{count} {name}' for name, count in sorted(found.items()))}", flush=True)
-    return total
+            for case in list(islice(cases(info, getattr(torch, name)), chosen.most)):
+                if (info.formatted_name, name, case.number) not in record:
+                    found = _found(case)
+                    record.add(info.formatted_name, name, case.number, found)
+                    if found.error:
+                        print(f"{case}: {found.error}", flush=True)
+    print(record.totals(names))
+    for reason, count in record.reasons().most_common(chosen.fallbacks):
+        print(f"{count} {reason}")
+    return record.wrong
+
+
+def _found(case: Case) -> Found:
+    try:
+        return outcome(case)
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong is what is looked for
+        return Found("wrong", error=f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ VIEWS = frozenset(
         aten.squeeze.dims,
         aten.t.default,
         aten.transpose.int,
+        aten.unfold.default,
         aten.unsqueeze.default,
         aten.view.default,
         aten._unsafe_view.default,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -67,6 +68,23 @@ def reciprocal(x: Tensor) -> Tensor:
 @maps(aten.sign.default, aten.sgn.default)
 def sign(x: Tensor) -> Tensor:
     return op.sign(x)
+
+
+@maps(aten.signbit.default)
+def signbit(x: Tensor) -> Tensor:
+    """Whether an element is below 0, or is -0."""
+    return op.lt(op.copysign(op.full((), 1.0, x.dtype), x) if x.dtype.kind == "float" else x.to("int64"), 0)
+
+
+@maps(aten.angle.default)
+def angle(x: Tensor) -> Tensor:
+    turned = op.where(op.lt(x, 0), op.full((), math.pi, floating(x).dtype), op.zeros((), floating(x).dtype))
+    return op.where(op.isnan(x), x, turned) if x.dtype.kind == "float" else turned
+
+
+@maps(aten.ldexp.Tensor)
+def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
+    return op.mul(x, op.exp2(floating(exponent)))
 
 
 @maps(aten.silu.default)
@@ -150,6 +168,23 @@ def maximum(a: Tensor, b: Tensor) -> Tensor:
 @maps(aten.minimum.default)
 def minimum(a: Tensor, b: Tensor) -> Tensor:
     return op.minimum(a, b)
+
+
+def _or_other(choose: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """The larger or smaller one; of a NaN and a number, the number."""
+
+    def translate(a: Tensor, b: Tensor, *, wanted: Wanted) -> Tensor:
+        first, second = a.to(wanted.dtype), b.to(wanted.dtype)
+        chosen = choose(first, second)
+        if wanted.dtype.kind != "float":
+            return chosen
+        return op.where(op.isnan(first), second, op.where(op.isnan(second), first, chosen))
+
+    return translate
+
+
+maps(aten.fmax.default)(_or_other(op.maximum))
+maps(aten.fmin.default)(_or_other(op.minimum))
 
 
 @maps(aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar)

@@ -9,7 +9,7 @@ import torch
 
 from tessera import op
 from tessera.handle import Tensor
-from tessera.integrations.torch.mapping.table import Unsupported, Wanted, axes_of, maps
+from tessera.integrations.torch.mapping.table import Wanted, axes_of, floating, maps
 
 aten = torch.ops.aten
 Dims: TypeAlias = int | Sequence[int] | None
@@ -127,9 +127,7 @@ def var_mean(
 
 @maps(aten.logsumexp.default)
 def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
-    if x.dtype.kind != "float":
-        raise Unsupported("integers")
-    return op.logsumexp(x, axes_of(dim), keepdim)
+    return op.logsumexp(floating(x), axes_of(dim), keepdim)
 
 
 @maps(aten._softmax.default)

@@ -15,12 +15,12 @@ from tessera.integrations.torch.mapping.table import Unsupported, Wanted, adjoin
 aten = torch.ops.aten
 
 
-@maps(aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+@maps(aten.view.default, aten.view_copy.default, aten._unsafe_view.default, aten.reshape.default)
 def view(x: Tensor, shape: Sequence[int], *, wanted: Wanted) -> Tensor:
     return op.reshape(x, wanted.shape)
 
 
-@maps(aten.permute.default)
+@maps(aten.permute.default, aten.permute_copy.default)
 def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
     rank = len(x.shape)
     return op.transpose(x, [dim % rank for dim in dims]) if rank else x
@@ -65,13 +65,29 @@ def part(x: Tensor, dim: int = 0, start: int | None = None, end: int | None = No
     return x if (first, last, step) == (0, x.shape[place], 1) else _part(x, place, first, last, step)
 
 
+@maps(aten.narrow_copy.default)
+def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
+    return part(x, dim, start, start + length + (x.shape[dim] if start < 0 else 0))
+
+
+@maps(aten.unfold.default)
+def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    if not x.shape:
+        return op.broadcast_to(x, (size,))
+    place = dim % len(x.shape)
+    count = (x.shape[place] - size) // step + 1
+    places = op.add(op.reshape(op.mul(op.arange(count), step), (count, 1)), op.arange(size))
+    order = [axis for axis in range(len(x.shape) + 1) if axis != place + 1]
+    return op.transpose(op.take(x, places, place), [*order, place + 1])
+
+
 @maps(aten.select.int)
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     place = dim % len(x.shape)
     return x[(*[slice(None)] * place, index + x.shape[place] if index < 0 else index)]
 
 
-@maps(aten.unbind.int)
+@maps(aten.unbind.int, aten.unbind_copy.int)
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple(select(x, dim, index) for index in range(x.shape[dim]))
 
@@ -156,7 +172,7 @@ def _numbers(size: Sequence[int], stride: Sequence[int], offset: int, extent: in
     return numbers
 
 
-@maps(aten.as_strided.default, strides=True)
+@maps(aten.as_strided.default, aten.as_strided_copy.default, strides=True)
 def as_strided(
     x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None, *, wanted: Wanted
 ) -> Tensor:
