@@ -14,6 +14,7 @@ from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its
     pooling,
     products,
     reductions,
+    resizing,
     shapes,
 )
 from tessera.integrations.torch.mapping.table import MAPPING, Row, Unsupported, Wanted

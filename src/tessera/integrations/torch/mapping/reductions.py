@@ -73,22 +73,22 @@ def min_all(x: Tensor) -> Tensor:
 
 @maps(aten.max.dim)
 def max_dim(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return op.max(x, dim, keepdim), op.argmax(x, dim, keepdim)
+    return op.max(x, dim, keepdim), argmax(x, dim, keepdim)
 
 
 @maps(aten.min.dim)
 def min_dim(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return op.min(x, dim, keepdim), op.argmax(_reversed(x), dim, keepdim)
+    return op.min(x, dim, keepdim), argmin(x, dim, keepdim)
 
 
 @maps(aten.argmax.default)
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    return op.argmax(x, dim, keepdim)
+    return op.argmax(x.to("int32") if x.dtype.kind == "bool" else x, dim, keepdim)
 
 
 @maps(aten.argmin.default)
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    return op.argmax(_reversed(x), dim, keepdim)
+    return argmax(_reversed(x), dim, keepdim)
 
 
 def _reversed(x: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -311,24 +310,3 @@ def select_scatter(x: Tensor, source: Tensor, dim: int, index: int, *, wanted: W
         return op.index_copy(x, place, op.arange(index, index + 1), op.unsqueeze(source.to(x.dtype), place))
     hit = along(op.eq(op.arange(x.shape[place]), index), place, len(x.shape))
     return op.where(hit, op.unsqueeze(source.to(x.dtype), place), x)
-
-
-@maps(aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec)
-def upsample_nearest2d(x: Tensor, *sizes: object, wanted: Wanted) -> Tensor:
-    count, channels, height, width = x.shape
-    rows, columns = wanted.shape[-2:]
-    if not x.size or rows % height or columns % width:
-        raise Unsupported("rows or columns that are not repeated equally often")
-    apart = op.reshape(x, (count, channels, height, 1, width, 1))
-    wide = op.broadcast_to(apart, (count, channels, height, rows // height, width, columns // width))
-    return op.reshape(wide, wanted.shape)
-
-
-@maps(aten.upsample_nearest2d_backward.default)
-def upsample_nearest2d_backward(g: Tensor, size: Sequence[int], before: Sequence[int], *scales: object) -> Tensor:
-    count, channels, height, width = before
-    rows, columns = g.shape[-2:]
-    if not math.prod(before) or rows % height or columns % width:
-        raise Unsupported("rows or columns that are not repeated equally often")
-    apart = op.reshape(g, (count, channels, height, rows // height, width, columns // width))
-    return op.sum(apart, (3, 5)).to(g.dtype)
