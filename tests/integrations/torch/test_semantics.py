@@ -329,6 +329,17 @@ def test_one_graph_runs_in_several_threads() -> None:
     assert failures == []
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
+def test_bytes_and_short_integers_are_read_where_they_lie(dtype: torch.dtype) -> None:
+    def scaled(x: Tensor) -> Tensor:
+        return x.permute(2, 0, 1)[:, 1:].float() / 255
+
+    x = torch.randint(torch.iinfo(dtype).min, torch.iinfo(dtype).max + 1, (5, 7, 3), dtype=dtype)
+    found = through(scaled, options={"fallback": "error"})(x)
+    torch.testing.assert_close(found, scaled(x))
+    assert found.stride() == scaled(x).stride()
+
+
 def test_a_fallback_can_be_an_error_with_its_line() -> None:
     def summed_after(x: Tensor) -> Tensor:
         return torch.logcumsumexp(x * 2, -1)

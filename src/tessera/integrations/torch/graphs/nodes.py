@@ -67,6 +67,11 @@ def described(node: fx.Node) -> str:
     return f"{node.target}{' of ' if operands else ''}{', '.join(operands)}"
 
 
+def is_view(node: fx.Node) -> bool:
+    """Whether the result is the first operand's memory."""
+    return node.target in VIEWS
+
+
 def is_random(node: fx.Node) -> bool:
     """Whether the node draws from torch's generator."""
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
