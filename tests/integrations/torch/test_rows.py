@@ -49,9 +49,9 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten.copysign.Scalar, [X, -2.0], {}),
     *((target, [NANS, NANS.flip(0)], {}) for target in (aten.fmax.default, aten.fmin.default)),
     (aten.fmax.default, [M, N], {}),
-    *((aten.signbit.default, [each], {}) for each in (NANS, M, MASK)),
     *((aten.angle.default, [each], {}) for each in (NANS, M, MASK)),
     (aten.ldexp.Tensor, [X, M], {}),
+    (aten.nextafter.default, [X, Y], {}),
     # division with rest, and bits
     *(
         (aten.div.Tensor_mode, [a, b], {"rounding_mode": mode})
@@ -84,6 +84,9 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten.cumsum.default, [M, 0], {"dtype": torch.int32}),
     (aten.cummax.default, [X, 0], {}),
     (aten.cummin.default, [M, 1], {}),
+    (aten.searchsorted.Tensor, [X.sort().values, Y], {"side": "right"}),
+    (aten.searchsorted.Tensor, [N[0].sort().values, M], {"out_int32": True}),
+    (aten.bucketize.Tensor, [M, N[0].sort().values], {"right": True}),
     (aten.histc.default, [X, 4, -2, 2], {}),
     # places
     (aten.scatter.src, [X, 0, I, Y], {}),

@@ -70,12 +70,6 @@ def sign(x: Tensor) -> Tensor:
     return op.sign(x)
 
 
-@maps(aten.signbit.default)
-def signbit(x: Tensor) -> Tensor:
-    """Whether an element is below 0, or is -0."""
-    return op.lt(op.copysign(op.full((), 1.0, x.dtype), x) if x.dtype.kind == "float" else x.to("int64"), 0)
-
-
 @maps(aten.angle.default)
 def angle(x: Tensor) -> Tensor:
     turned = op.where(op.lt(x, 0), op.full((), math.pi, floating(x).dtype), op.zeros((), floating(x).dtype))
@@ -147,6 +141,11 @@ def atan2(a: Tensor, b: Tensor) -> Tensor:
 @maps(aten.hypot.default)
 def hypot(a: Tensor, b: Tensor) -> Tensor:
     return op.hypot(floating(a), floating(b))
+
+
+@maps(aten.nextafter.default)
+def nextafter(a: Tensor, b: Tensor) -> Tensor:
+    return op.nextafter(a, b)
 
 
 @maps(aten.copysign.Tensor, aten.copysign.Scalar)

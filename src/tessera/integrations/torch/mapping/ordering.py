@@ -50,3 +50,26 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     if not x.size:
         raise Unsupported("a tensor without elements")
     return op.histc(x, bins, min, max)
+
+
+@maps(aten.searchsorted.Tensor)
+def searchsorted(
+    rows: Tensor,
+    values: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+    wanted: Wanted,
+) -> Tensor:
+    if sorter is not None:
+        raise Unsupported("rows whose order is told")
+    return op.searchsorted(rows, values, right=right or side == "right").to(wanted.dtype)
+
+
+@maps(aten.bucketize.Tensor)
+def bucketize(
+    values: Tensor, bounds: Tensor, *, out_int32: bool = False, right: bool = False, wanted: Wanted
+) -> Tensor:
+    return op.searchsorted(bounds, values, right=right).to(wanted.dtype)
