@@ -273,7 +273,8 @@ def main() -> int:
     names = chosen.dtype or [_name(each) for each in DTYPES]
     for name in names:
         for info in op_db:
-            if (chosen.operators and info.name not in chosen.operators) or (chosen.mapped and not is_mapped(info)):
+            is_named = not chosen.operators or not {info.name, info.formatted_name}.isdisjoint(chosen.operators)
+            if not is_named or (chosen.mapped and not is_mapped(info)):
                 continue
             for case in list(islice(cases(info, getattr(torch, name)), chosen.most)):
                 if (info.formatted_name, name, case.number) not in record:

@@ -97,6 +97,9 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
         for how in ("sum", "mean", "amax", "amin")
         for own in (True, False)
     ),
+    (aten.scatter.reduce, [X, 0, I, Y], {"reduce": "add"}),
+    (aten.scatter.value_reduce, [X, 0, I, 7], {"reduce": "add"}),
+    (aten.masked_scatter_backward.default, [X, MASK, [20]], {}),
     (aten.masked_scatter.default, [X, MASK, drawn(20)], {}),
     (aten.index_put.default, [X, [MASK], torch.tensor(2.0, dtype=torch.float64)], {}),
     (aten.index_put.default, [X, [MASK[:, 0]], torch.tensor([2.0], dtype=torch.float64), True], {}),

@@ -169,7 +169,7 @@ def minimum(a: Tensor, b: Tensor) -> Tensor:
     return op.minimum(a, b)
 
 
-def _or_other(choose: Callable[[Any, Any], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+def _or_other(choose: Callable[[Any, Any], Tensor]) -> Callable[..., Tensor]:
     """The larger or smaller one; of a NaN and a number, the number."""
 
     def translate(a: Tensor, b: Tensor, *, wanted: Wanted) -> Tensor:

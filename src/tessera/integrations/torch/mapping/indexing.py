@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
 
@@ -140,11 +141,24 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
     return op.reshape(made, x.shape)
 
 
+Source: TypeAlias = Tensor | bool | int | float
+
+
+def _source(x: Tensor, index: Tensor, source: Source) -> Tensor:
+    """What is put at places: elements, or one number at all."""
+    return _row(source if isinstance(source, Tensor) else op.broadcast_to(op.full((), source, x.dtype), index.shape))
+
+
 @maps(aten.scatter.src, aten.scatter.value)
-def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | bool | int | float) -> Tensor:
-    if not isinstance(source, Tensor):
-        source = op.broadcast_to(op.full((), source, x.dtype), index.shape)
-    return op.reshape(op.scatter(_row(x), dim, _row(index), _row(source)), x.shape)
+def scatter(x: Tensor, dim: int, index: Tensor, source: Source) -> Tensor:
+    return op.reshape(op.scatter(_row(x), dim, _row(index), _source(x, index, source)), x.shape)
+
+
+@maps(aten.scatter.reduce, aten.scatter.value_reduce)
+def scatter_onto(x: Tensor, dim: int, index: Tensor, source: Source, *, reduce: str) -> Tensor:
+    if reduce != "add":
+        raise Unsupported("products of what meets at a place")
+    return scatter_add(x, dim, index, _source(x, index, source))
 
 
 @maps(aten.scatter_reduce.two)
@@ -172,11 +186,24 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor, *, wanted: Wanted) -
     if not source.size:
         raise Unsupported("a source without elements")
     shape = wanted.shape
-    hit = op.reshape(op.broadcast_to(mask, shape), (-1,))
-    # The number of each place among those of the mask; torch refuses a source of fewer elements, and so does `take`.
-    order = op.where(hit, op.sub(op.cumsum(hit.to("int64"), 0), 1), 0)
+    hit, order = _numbered(mask, shape)  # torch refuses a source of fewer elements, and so does `take`
     taken = op.take(op.reshape(source, (-1,)), order)
     return op.reshape(op.where(hit, taken, op.reshape(op.broadcast_to(x, shape), (-1,))), shape)
+
+
+def _numbered(mask: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """A mask as a row, and the number of each of its places among them; elsewhere 0."""
+    hit = op.reshape(op.broadcast_to(mask, shape), (-1,))
+    return hit, op.where(hit, op.sub(op.cumsum(hit.to("int64"), 0), 1), 0)
+
+
+@maps(aten.masked_scatter_backward.default)
+def masked_scatter_backward(g: Tensor, mask: Tensor, shape: Sequence[int]) -> Tensor:
+    if not math.prod(shape) or not g.size:
+        raise Unsupported("a source without elements")
+    hit, order = _numbered(mask, g.shape)
+    arriving = op.where(hit, op.reshape(g, (-1,)), op.zeros((), g.dtype))
+    return op.reshape(op.scatter_add(op.zeros((math.prod(shape),), g.dtype), 0, order, arriving), shape)
 
 
 @maps(aten.gather.default)
