@@ -10,7 +10,6 @@ from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its
     indexing,
     integers,
     normalization,
-    ordering,
     pooling,
     products,
     reductions,

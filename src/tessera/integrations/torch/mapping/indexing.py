@@ -79,7 +79,7 @@ def _checked(index: Tensor, extent: int) -> Tensor:
 @maps(aten.index.Tensor, aten._unsafe_index.Tensor)
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     order = _order(len(x.shape), indices)
-    x = op.transpose(x, order)
+    x = _turned(x, order)
     first, count, flat = _flat(x.shape, indices, order)
     if count > 1:
         _refuse_empty(x)
@@ -102,7 +102,7 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
         one = op.reshape(values, ())
         return op.where(inner, op.add(x, one) if accumulate else one, x)
     turned = _order(len(x.shape), indices)
-    x = op.transpose(x, turned)
+    x = _turned(x, turned)
     first, count, flat = _flat(x.shape, indices, turned)
     lead, rest = x.shape[:first], x.shape[first + count :]
     added = op.broadcast_to(values, (*lead, *flat.shape, *rest))
@@ -127,7 +127,12 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
 
 def _back(x: Tensor, order: Sequence[int]) -> Tensor:
     """The dimensions as they were before they were put in this order."""
-    return op.transpose(x, [order.index(dim) for dim in range(len(order))])
+    return _turned(x, [order.index(dim) for dim in range(len(order))])
+
+
+def _turned(x: Tensor, order: Sequence[int]) -> Tensor:
+    """The dimensions in this order; x itself where they are, which may then be written in place."""
+    return x if list(order) == list(range(len(order))) else op.transpose(x, order)
 
 
 def _row(x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from tessera.dtypes import accumulator
 from tessera.handle import Tensor
 from tessera.integrations.torch.graphs.operators import max_pool_backward
 from tessera.integrations.torch.mapping.shapes import along
-from tessera.integrations.torch.mapping.table import Unsupported, Wanted, adjoint, maps
+from tessera.integrations.torch.mapping.table import Unsupported, Wanted, adjoint, maps, refuse_symbolic
 from tessera.ops.window.calls import max_pool_cotangent
 
 aten = torch.ops.aten
@@ -181,7 +181,7 @@ def _means(x: Tensor, axis: int, count: int) -> Tensor:
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     if extent % count == 0:
         return op.mean(op.reshape(x, (*before, count, extent // count, *after)), axis + 1)
-    # In Python's numbers: while torch traces, the elements of its tensors are unknown.
+    refuse_symbolic(extent, count)
     starts = [place * extent // count for place in range(count)]
     lengths = [-(-(place + 1) * extent // count) - start for place, start in enumerate(starts)]
     longest = range(max(lengths))
@@ -234,6 +234,7 @@ def _with_places(
     dilation: Sequence[int],
 ) -> tuple[Tensor, Tensor]:
     sides = len(counts)
+    refuse_symbolic(*x.shape[-sides:], *counts)
     size, steps, around, apart = (_sides(each, sides) for each in (kernel, stride or kernel, padding, dilation))
     windows = []
     for side, (extent, count) in enumerate(zip(x.shape[-sides:], counts, strict=True)):
@@ -280,6 +281,7 @@ def _maxima(x: Tensor, windows: Sequence[Sequence[Sequence[int]]]) -> tuple[Tens
 
 @maps(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def adaptive_max_pool(x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    refuse_symbolic(*x.shape[-len(sizes) :], *sizes)
     windows = [
         [range(at * extent // count, -(-(at + 1) * extent // count)) for at in range(count)]
         for extent, count in zip(x.shape[-len(sizes) :], sizes, strict=True)

@@ -12,7 +12,8 @@ import torch
 from tessera import op
 from tessera.handle import Tensor
 from tessera.integrations.torch.mapping.shapes import along
-from tessera.integrations.torch.mapping.table import Unsupported, Wanted, adjoint, maps
+from tessera.integrations.torch.mapping.table import Unsupported, Wanted, adjoint, maps, refuse_symbolic
+from tessera.lazy.symbols.integers import is_symbolic
 
 aten = torch.ops.aten
 
@@ -43,9 +44,14 @@ def _repeated(x: Tensor, sizes: Sequence[int], scales: Sequence[float | None], s
         extent = x.shape[axis]
         if count == extent and not scale:
             continue
-        places = _nearest(extent, count, scale, shift)
-        often, rest = divmod(count, extent)
-        if rest or places != [place // often for place in range(count)]:
+        often, rest = count // extent, count % extent
+        if rest:
+            refuse_symbolic(extent, count)
+        is_repeated = not rest
+        if not is_symbolic(extent) and not is_symbolic(count):
+            places = _nearest(extent, count, scale, shift)
+            is_repeated = not rest and places == [place // often for place in range(count)]
+        if not is_repeated:
             x = op.take(x, op.tensor(places), axis)
             continue
         before, after = x.shape[:axis], x.shape[axis + 1 :]
@@ -112,6 +118,7 @@ def _weighed(
     taps: Callable[[float, int], Taps],
 ) -> Tensor:
     """Each place as a sum of places along each side."""
+    refuse_symbolic(*x.shape[2:], *sizes)
     for axis, (count, scale) in enumerate(zip(sizes, scales, strict=True), 2):
         extent = x.shape[axis]
         found = [taps(_position(place, extent, count, scale, aligned), extent) for place in range(count)]
