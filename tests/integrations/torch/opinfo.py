@@ -1,21 +1,22 @@
 """torch's own samples of its operators, through the backend: `python -m tests.integrations.torch.opinfo` runs all.
 
-Each sample is traced once for Tessera and once for torch, with the same decompositions and the same random numbers,
-forward and, of floats, backward. Results must agree in value, dtype, shape and strides. With `--references` nothing is
-compiled: what rows write down is computed by the references of records, which takes a tenth of the time and finds all
-that is wrong with a row, though nothing that is wrong with a kernel.
+Each sample is traced once, forward and, of floats, backward; what is traced is run by Tessera and by torch, with the
+same random numbers. Results must agree in value, dtype, shape and strides. With `--references` nothing is compiled:
+what rows write down is computed by the references of records, which takes a tenth of the time and finds all that is
+wrong with a row, though nothing that is wrong with a kernel.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import random
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from tessera.integrations.torch.options import CompileOptions
 from tessera.integrations.torch.partitions.partition import BackendWarning
 from tessera.lazy import evaluation
 from tessera.ops import oracle
+from tests.integrations.torch.opinfo_record import Found, Record
 
 DTYPES = (
     torch.float32,
@@ -96,11 +98,8 @@ def drawn(dtype: torch.dtype, count: int, seed: int) -> list[Case]:
     return found
 
 
-def outcome(case: Case) -> str:
-    """ "native" where partitions compute, "torch" where nothing is Tessera's, "refused" where torch itself raises.
-
-    Raises AssertionError where results differ.
-    """
+def outcome(case: Case) -> Found:
+    """What was found of a sample. Raises AssertionError where results differ."""
     flat, spec = tree_flatten((case.sample.input, case.sample.args, case.sample.kwargs))
     places = [place for place, value in enumerate(flat) if isinstance(value, torch.Tensor)]
 
@@ -113,32 +112,65 @@ def outcome(case: Case) -> str:
         return [each for each in tree_flatten(result)[0] if isinstance(each, torch.Tensor)]
 
     tensors = [flat[place] for place in places]
-    graphs: list[CompiledGraph] = []
-    stages = stages_of(CompileOptions(), graphs.append)
-    del stages["keep_inference_input_mutations"]
-    reference = {**stages, **dict.fromkeys(("fw_compiler", "bw_compiler", "inference_compiler"), _by_torch)}
+    both = Both()
+    traced = aot_function(call, **both.stages)
+    reference = {**both.stages, **dict.fromkeys(("fw_compiler", "bw_compiler", "inference_compiler"), _by_torch)}
     try:
         call(*[_fresh(tensor) for tensor in tensors])
-        expected = _run(aot_function(call, **reference), tensors)
+        _run(traced, tensors)  # traces, which may draw random numbers
+        expected = _run(traced, tensors)
     except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError, AssertionError):
-        return "refused"  # the last where torch cannot trace a layout, or has the operator on GPUs alone
-    found = _run(aot_function(call, **stages), tensors)
-    wide = expected
-    if case.dtype in (torch.float16, torch.bfloat16):
-        # Not every sample can be wider: some name their dtype.
-        with contextlib.suppress(RuntimeError, ValueError, TypeError):
-            wide = _run(aot_function(call, **reference), [_widened(tensor) for tensor in tensors])
-    assert len(found) == len(expected) == len(wide)
+        return Found("refused")  # the last where torch cannot trace a layout, or has the operator on GPUs alone
+    both.is_ours = True
+    found = _run(traced, tensors)
+    assert len(found) == len(expected)
     try:
-        for got, wanted, exact in zip(found, expected, wide, strict=True):
-            _compare(got, wanted, exact)
+        for got, wanted in zip(found, expected, strict=True):
+            _compare(got, wanted, wanted)
     except AssertionError:
-        if case.dtype is not torch.float32:
+        if case.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise
-        exact_ones = _run(aot_function(call, **reference), [_doubled(tensor) for tensor in tensors])
+        compare, wider = (_compare_errors, _doubled) if case.dtype is torch.float32 else (_compare, _widened)
+        try:
+            exact_ones = _run(aot_function(call, **reference), [wider(tensor) for tensor in tensors])
+        except (RuntimeError, ValueError, TypeError):  # not every sample can be wider: some name their dtype
+            exact_ones = expected
         for got, wanted, exact in zip(found, expected, exact_ones, strict=True):
-            _compare_errors(got, wanted, exact)
-    return "native" if any(graph.partition_count for graph in graphs) else "torch"
+            compare(got, wanted, exact)
+    fallbacks = {f"{each.call.split(' of ')[0]}: {each.reason}" for graph in both.graphs for each in graph.fallbacks}
+    ours = any(graph.partition_count for graph in both.graphs)
+    kind = ("partly" if ours else "torch") if fallbacks else ("native" if ours else "views")
+    return Found(kind, tuple(sorted(fallbacks)))
+
+
+class Both:
+    """Compilers of one trace for torch and for Tessera, of which `is_ours` says whose runs."""
+
+    def __init__(self) -> None:
+        self.graphs: list[CompiledGraph] = []
+        self.is_ours = False
+        self.stages = stages_of(CompileOptions(), self.graphs.append)
+        del self.stages["keep_inference_input_mutations"]
+        for kind in ("fw_compiler", "bw_compiler", "inference_compiler"):
+            self.stages[kind] = partial(self._compile, self.stages[kind])
+
+    def _compile(self, compiler: Callable[..., Any], module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        theirs = _by_torch(module, inputs)
+        ours: Callable[..., Any] | Exception
+        try:
+            ours = compiler(module, inputs)
+        except Exception as error:  # noqa: BLE001 - raised where Tessera's turn comes, and not mistaken for torch's
+            ours = error
+
+        def run(arguments: list[Any]) -> Any:
+            if not self.is_ours:
+                return theirs(arguments)
+            if isinstance(ours, Exception):
+                raise ours
+            return ours(arguments)
+
+        run._boxed_call = True  # type: ignore[attr-defined]  # as torch marks functions that take a list
+        return run
 
 
 def _by_torch(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -190,7 +222,9 @@ def _compare(got: torch.Tensor | None, wanted: torch.Tensor | None, exact: torch
     assert _kind(got) == _kind(wanted)
     tolerance = TOLERANCE.get(wanted.dtype)
     if tolerance is None:
-        assert torch.equal(*(torch.view_as_real(each) if each.is_complex() else each for each in (got, wanted)))
+        assert torch.equal(
+            *(torch.view_as_real(each.resolve_conj()) if each.is_complex() else each for each in (got, wanted))
+        )
         return
     finite = wanted[wanted.isfinite()].abs().double() if wanted.numel() else wanted
     largest = float(finite.max()) if finite.numel() else 0.0
@@ -224,30 +258,45 @@ def main() -> int:
     """Runs the samples of all operators in all dtypes, or of those named. Gives how many are wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("operators", nargs="*", help="names of torch's; by default all")
-    parser.add_argument("--dtype", action="append", choices=[str(each).removeprefix("torch.") for each in DTYPES])
+    parser.add_argument("--dtype", action="append", choices=[_name(each) for each in DTYPES])
     parser.add_argument("--most", type=int, default=sys.maxsize, help="samples of an operator in a dtype")
     parser.add_argument("--mapped", action="store_true", help="only operators that have a row themselves")
     parser.add_argument("--references", action="store_true", help="rows alone, by the references of records")
+    parser.add_argument("--record", type=Path, help="file of what was found, which a later run goes on from")
+    parser.add_argument("--fallbacks", type=int, default=0, help="so many of what torch computes most often are told")
     chosen = parser.parse_args()
     if chosen.references:
         evaluation.set_evaluator(oracle.evaluate)
     warnings.simplefilter("ignore")
     warnings.simplefilter("error", BackendWarning)
-    total = 0
-    for dtype in [getattr(torch, name) for name in chosen.dtype] if chosen.dtype else DTYPES:
-        found: Counter[str] = Counter()
+    record = Record(chosen.record)
+    names = chosen.dtype or [_name(each) for each in DTYPES]
+    for name in names:
         for info in op_db:
-            if (chosen.operators and info.name not in chosen.operators) or (chosen.mapped and not is_mapped(info)):
+            is_named = not chosen.operators or not {info.name, info.formatted_name}.isdisjoint(chosen.operators)
+            if not is_named or (chosen.mapped and not is_mapped(info)):
                 continue
-            for case in list(cases(info, dtype))[: chosen.most]:
-                try:
-                    found[outcome(case)] += 1
-                except Exception as error:  # noqa: BLE001 - whatever goes wrong is what is looked for
-                    found["wrong"] += 1
-                    print(f"{case}: {type(error).__name__}: {' '.join(str(error).split())[:400]}", flush=True)
-        total += found["wrong"]
-        print(f"{dtype}: {', '.join(f'{count} {name}' for name, count in sorted(found.items()))}", flush=True)
-    return total
+            for case in list(islice(cases(info, getattr(torch, name)), chosen.most)):
+                if (info.formatted_name, name, case.number) not in record:
+                    found = _found(case)
+                    record.add(info.formatted_name, name, case.number, found)
+                    if found.error:
+                        print(f"{case}: {found.error}", flush=True)
+    print(record.totals(names))
+    for reason, count in record.reasons().most_common(chosen.fallbacks):
+        print(f"{count} {reason}")
+    return record.wrong
+
+
+def _found(case: Case) -> Found:
+    try:
+        return outcome(case)
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong is what is looked for
+        return Found("wrong", error=f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 if __name__ == "__main__":

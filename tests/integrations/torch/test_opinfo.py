@@ -21,4 +21,4 @@ def test_samples_of_mapped_operators_are_right(dtype: torch.dtype) -> None:
         warnings.simplefilter("error", BackendWarning)
         for case in drawn(dtype, SAMPLES, seed=1):
             found[str(case)] = outcome(case)
-    assert sum(each == "native" for each in found.values()) >= SAMPLES / 2, found
+    assert sum(each.kind in ("native", "partly") for each in found.values()) >= SAMPLES / 2, found

@@ -182,3 +182,17 @@ def test_symbolic_structures_do_not_stay_in_the_table() -> None:
     compiled = torch.compile(doubled, backend="tessera", dynamic=True)
     run(compiled, 20, 21, 22)
     assert not [each for each in interning.table.values() if any(type(extent) is not int for extent in each.shape)]
+
+
+def tabled(x: Tensor) -> tuple[Tensor, ...]:
+    """Rows that hold tables of numbers made of the sizes."""
+    most, places = functional.max_pool2d(x, 2, return_indices=True)
+    return functional.adaptive_avg_pool2d(x, (3, 4)), most, places, x.unfold(2, 3, 2) * 2, x[:, None, 1, [0, 1]]
+
+
+def test_tables_of_numbers_are_those_of_each_size() -> None:
+    function = torch.compile(tabled, backend="tessera", dynamic=True, options={"fallback": "error"})
+    for extent in (7, 12, 9):
+        x = torch.randn(2, 3, extent, extent + 1)
+        for found, expected in zip(function(x), tabled(x), strict=True):
+            torch.testing.assert_close(found, expected)

@@ -32,6 +32,7 @@ def whole(*shape: int, below: int = 5, least: int = 0) -> Tensor:
 X, Y = drawn(3, 4), drawn(3, 4)
 M, N = whole(3, 4, below=9, least=-9), whole(3, 4, below=9, least=1)
 I = whole(2, 4, below=3)  # noqa: E741 - places
+NANS = X.where(X.abs() < 1, math.nan).where(X > -2, -0.0)
 VOLUME, IMAGE, ROW = drawn(2, 3, 5, 6, 7), drawn(2, 3, 7, 6), drawn(2, 3, 11)
 MASK = X > 0
 ENDS = torch.tensor([1, 1, 3], dtype=torch.int32)
@@ -46,6 +47,11 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten.hypot.default, [X, Y], {}),
     (aten.copysign.Tensor, [X, Y], {}),
     (aten.copysign.Scalar, [X, -2.0], {}),
+    *((target, [NANS, NANS.flip(0)], {}) for target in (aten.fmax.default, aten.fmin.default)),
+    (aten.fmax.default, [M, N], {}),
+    *((aten.angle.default, [each], {}) for each in (NANS, M, MASK)),
+    (aten.ldexp.Tensor, [X, M], {}),
+    (aten.nextafter.default, [X, Y], {}),
     # division with rest, and bits
     *(
         (aten.div.Tensor_mode, [a, b], {"rounding_mode": mode})
@@ -78,6 +84,9 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten.cumsum.default, [M, 0], {"dtype": torch.int32}),
     (aten.cummax.default, [X, 0], {}),
     (aten.cummin.default, [M, 1], {}),
+    (aten.searchsorted.Tensor, [X.sort().values, Y], {"side": "right"}),
+    (aten.searchsorted.Tensor, [N[0].sort().values, M], {"out_int32": True}),
+    (aten.bucketize.Tensor, [M, N[0].sort().values], {"right": True}),
     (aten.histc.default, [X, 4, -2, 2], {}),
     # places
     (aten.scatter.src, [X, 0, I, Y], {}),
@@ -88,9 +97,30 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
         for how in ("sum", "mean", "amax", "amin")
         for own in (True, False)
     ),
+    (aten.scatter.reduce, [X, 0, I, Y], {"reduce": "add"}),
+    (aten.scatter.value_reduce, [X, 0, I, 7], {"reduce": "add"}),
+    (aten.masked_scatter_backward.default, [X, MASK, [20]], {}),
     (aten.masked_scatter.default, [X, MASK, drawn(20)], {}),
     (aten.index_put.default, [X, [MASK], torch.tensor(2.0, dtype=torch.float64)], {}),
     (aten.index_put.default, [X, [MASK[:, 0]], torch.tensor([2.0], dtype=torch.float64), True], {}),
+    (aten.index.Tensor, [VOLUME, [None, I - 1, None, I]], {}),
+    *(
+        (aten.index_put.default, [VOLUME, [I - 1, None, I[:1]], drawn(2, 4, 3, 6, 1), added], {})
+        for added in (False, True)
+    ),
+    (aten.put.default, [X, I, drawn(2, 4), True], {}),
+    *(
+        (aten.index_reduce.default, [X, 1, I[0, :3], drawn(3, 3), how], {"include_self": own})
+        for how in ("mean", "amax", "amin")
+        for own in (True, False)
+    ),
+    (aten.gather.default, [X.sum(), 0, I[0, 0]], {}),
+    (aten.index_select.default, [ROW, 1, torch.tensor(2)], {}),
+    (aten.scatter.src, [X.sum(), 0, torch.tensor(0), Y.sum()], {}),
+    (aten.scatter_add.default, [X[0], 0, I[0, 0], Y.sum()], {}),
+    (aten.unfold.default, [VOLUME, -2, 3, 2], {}),
+    (aten.unfold.default, [X.sum(), 0, 1, 1], {}),
+    (aten.narrow_copy.default, [X, 0, -2, 2], {}),
     (aten.diagonal.default, [VOLUME, 1, 4, 2], {}),
     (aten.diagonal_scatter.default, [X, drawn(3), 1], {}),
     (aten.diagonal_scatter.default, [VOLUME, drawn(2, 5, 6, 3), 0, 1, -1], {}),
@@ -146,13 +176,45 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten.avg_pool3d_backward.default, [drawn(2, 3, 3, 3, 4), VOLUME, [2], [2], [1, 0, 1], False, False, None], {}),
     (aten.avg_pool2d_backward.default, [drawn(2, 3, 4, 3), IMAGE, [2, 2], [2, 2], [0, 0], True, True, None], {}),
     (aten.max_pool3d_with_indices.default, [VOLUME, [2, 3, 3], [2, 1, 2], [1, 0, 1], [1, 2, 1], True], {}),
+    *(
+        (aten.max_pool2d_with_indices.default, [image, [3, 2], [2, 1], [1, 1], [1, 2], True], {})
+        for image in (IMAGE, IMAGE[0].round().long(), torch.full_like(IMAGE, -math.inf))
+    ),
+    (aten.max_pool2d_with_indices.default, [IMAGE.where(IMAGE < 1, math.nan), [3], [2]], {}),
+    (aten.adaptive_max_pool2d.default, [IMAGE, [3, 4]], {}),
+    (aten.adaptive_max_pool3d.default, [VOLUME[0], [2, 3, 5]], {}),
+    (aten.adaptive_max_pool2d_backward.default, [drawn(2, 3, 3, 4), IMAGE, whole(2, 3, 3, 4, below=42)], {}),
     (aten._adaptive_avg_pool2d.default, [IMAGE, [3, 4]], {}),
     (aten._adaptive_avg_pool3d.default, [VOLUME, [2, 3, 7]], {}),
     (aten._adaptive_avg_pool2d_backward.default, [drawn(2, 3, 3, 4), IMAGE], {}),
     (aten._adaptive_avg_pool3d_backward.default, [drawn(3, 2, 3, 7), VOLUME[0]], {}),
     (max_pool_backward[3], [drawn(2, 3, 3, 4, 4), VOLUME, [2, 3, 3], [2, 2, 2], [1, 1, 1], [1, 1, 1], True], {}),
     (max_pool_backward[2], [drawn(2, 3, 4, 3), IMAGE, [2, 2], [2, 2], [0, 0], [1, 1], True], {}),
+    # other sizes
+    *(
+        (getattr(aten, f"{name}{sides}d{which}").default, [x, size, *rest, *scales[:sides]], {})
+        for name in ("upsample_nearest", "_upsample_nearest_exact")
+        for sides, image, size in ((1, ROW, [7]), (2, IMAGE, [13, 5]), (3, VOLUME, [6, 4, 10]))
+        for which, x, rest in (("", image, []), ("_backward", drawn(2, 3, *size), [list(image.shape)]))
+        for scales in ((), (1.7, 0.9, 1.3))
+    ),
+    (aten.upsample_nearest2d.default, [IMAGE, [14, 6]], {}),
+    (aten.upsample_nearest2d_backward.default, [drawn(2, 3, 14, 18), [14, 18], [2, 3, 7, 6]], {}),
+    *(
+        (getattr(aten, f"upsample_{name}_backward").default, [drawn(2, 3, *size), size, list(x.shape), aligned], {})
+        for name, x, size in (
+            ("linear1d", ROW, [7]),
+            ("bilinear2d", IMAGE, [14, 5]),
+            ("trilinear3d", VOLUME, [5, 4, 10]),
+            ("bicubic2d", IMAGE, [14, 5]),
+        )
+        for aligned in (False, True)
+    ),
     # products and distances
+    *(
+        (aten.addbmm.default, [drawn(3, 5), drawn(2, 3, 4), drawn(2, 4, 5)], {"beta": beta, "alpha": 0.5})
+        for beta in (0, 2)
+    ),
     (aten._grouped_mm.default, [drawn(3, 4).float(), drawn(3, 4, 8).float(), ENDS], {}),
     *(
         (aten._cdist_forward.default, [drawn(2, 3, 4), drawn(2, 5, 4), p, None], {})
@@ -182,7 +244,7 @@ def test_a_row_is_what_torch_computes(target: Any, arguments: Sequence[Any], opt
     expected = target(*arguments, **options)
     several = isinstance(expected, tuple | list)
     wanted = list(expected) if several else [expected]
-    used = frozenset([0] if "with_indices" in str(target) else range(len(wanted)))
+    used = frozenset([0] if "max_pool3d_with" in str(target) else range(len(wanted)))
     strides = arguments[0].stride() if isinstance(arguments[0], Tensor) else None
     shapes, dtypes = tuple(tuple(each.shape) for each in wanted), tuple(each.dtype for each in wanted)
     request = Wanted(shapes, dtypes, used, strides=strides)
@@ -192,7 +254,7 @@ def test_a_row_is_what_torch_computes(target: Any, arguments: Sequence[Any], opt
         if place not in used:
             continue
         assert (tuple(found.shape), found.dtype.torch) == (tuple(each.shape), each.dtype)
-        torch.testing.assert_close(oracle.reference(found).to(each.dtype), each, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(oracle.reference(found).to(each.dtype), each, rtol=1e-6, atol=1e-6, equal_nan=True)
 
 
 def test_what_a_row_lacks_is_said() -> None:

@@ -329,6 +329,31 @@ def test_one_graph_runs_in_several_threads() -> None:
     assert failures == []
 
 
+def test_rows_may_hold_tables_of_numbers_also_where_torch_traces_a_gradient() -> None:
+    def pooled(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        most, places = nn.functional.max_pool2d(x, 2, stride=1, return_indices=True)
+        return nn.functional.adaptive_avg_pool2d(x, (3, 4)), most, places
+
+    x = torch.randn(2, 3, 7, 6, requires_grad=True)
+    found, expected = through(pooled, options={"fallback": "error"})(x), pooled(x)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+        assert mine.stride() == theirs.stride()
+    (mine,), (theirs,) = (torch.autograd.grad(pair[0].sin().sum() + pair[1].sum(), x) for pair in (found, expected))
+    torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
+def test_bytes_and_short_integers_are_read_where_they_lie(dtype: torch.dtype) -> None:
+    def scaled(x: Tensor) -> Tensor:
+        return x.permute(2, 0, 1)[:, 1:].float() / 255
+
+    x = torch.randint(torch.iinfo(dtype).min, torch.iinfo(dtype).max + 1, (5, 7, 3), dtype=dtype)
+    found = through(scaled, options={"fallback": "error"})(x)
+    torch.testing.assert_close(found, scaled(x))
+    assert found.stride() == scaled(x).stride()
+
+
 def test_a_fallback_can_be_an_error_with_its_line() -> None:
     def summed_after(x: Tensor) -> Tensor:
         return torch.logcumsumexp(x * 2, -1)

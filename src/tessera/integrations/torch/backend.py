@@ -10,6 +10,7 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tessera.integrations.torch.graphs.decompositions import decompositions
 from tessera.integrations.torch.graphs.graph import CompiledGraph
@@ -68,7 +69,8 @@ def _compile(
         frozen = metadata.static_input_indices or ()
     if metadata is not None and kind == "forward":
         exact = metadata.num_forward_returns
-    graph = CompiledGraph(module, options, frozen, exact)
+    with _disable_current_modes():  # rows make tensors of numbers, which would be fake ones while torch traces
+        graph = CompiledGraph(module, options, frozen, exact)
     if observer is not None:
         observer(graph)
     return graph

@@ -34,6 +34,7 @@ FURTHER = (
     aten.smooth_l1_loss_backward,
     aten.upsample_bicubic2d,
     aten.upsample_bilinear2d,
+    aten.upsample_trilinear3d,
 )
 """What is taken apart beside the operators that torch takes apart into its core."""
 

@@ -13,15 +13,20 @@ from tessera import dtypes
 from tessera.dtypes import dtype_of
 from tessera.errors import DTypeError, TesseraError
 from tessera.integrations.torch.graphs.extents import UnknownSize, example
-from tessera.integrations.torch.graphs.nodes import tensors_of, values_of, wanted_of
+from tessera.integrations.torch.graphs.nodes import is_view, tensors_of, values_of, wanted_of
 from tessera.integrations.torch.mapping import MAPPING, Unsupported
 from tessera.lazy.leaves.leaf import Placeholder
 from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structures import interning
 from tessera.lazy.structures import structure as structures
 
-_REAL = dtypes.SUPPORTED - dtypes.COMPLEX - dtypes.FLOAT8 - {dtypes.uint8, dtypes.int16}
-"""What partitions compute with: of complex numbers, 8-bit floats, bytes and 16-bit integers torch has the operators."""
+_STORED = frozenset((dtypes.uint8, dtypes.int16))
+"""What partitions read and cast: with bytes and 16-bit integers themselves torch computes."""
+
+_REAL = dtypes.SUPPORTED - dtypes.COMPLEX - dtypes.FLOAT8 - _STORED
+"""What partitions compute with: of complex numbers and 8-bit floats torch has the operators."""
+
+_CASTS = frozenset((torch.ops.aten._to_copy.default, torch.ops.prims.convert_element_type.default))
 
 
 class BrokenRow(Exception):  # noqa: N818 - told as a warning or as an error of Tessera's, by who catches it
@@ -56,13 +61,15 @@ def why_not(node: fx.Node) -> str | None:
 
 
 def _unreadable(node: fx.Node) -> str | None:
-    found = [*tensors_of(node), *(value for operand in node.all_input_nodes for value in tensors_of(operand))]
-    for value in found:
+    results = tensors_of(node)
+    found = [*results, *(value for operand in node.all_input_nodes for value in tensors_of(operand))]
+    for place, value in enumerate(found):
         if value.device.type != "cpu":
             return f"a tensor on {value.device}"
         if value.layout != torch.strided:
             return f"a tensor of layout {value.layout}"
-        if not any(value.dtype == dtype.torch for dtype in _REAL):
+        stored = is_view(node) or (node.target in _CASTS and place >= len(results))
+        if not any(value.dtype == dtype.torch for dtype in (_REAL | _STORED if stored else _REAL)):
             return f"elements of {value.dtype}"
     for operand in node.all_input_nodes:
         if any(isinstance(value, torch.SymFloat | torch.SymBool) for value in values_of(operand)):

@@ -15,8 +15,8 @@ from tessera.errors import BackendFallbackError
 from tessera.integrations.torch.graphs.calls import call_of
 from tessera.integrations.torch.graphs.examination import BrokenRow, why_not
 from tessera.integrations.torch.graphs.execution import CallStep, Execution, ResultSlot, Slots
-from tessera.integrations.torch.graphs.levels import is_view, stages
-from tessera.integrations.torch.graphs.nodes import described, is_writing, line_of, tensors_of
+from tessera.integrations.torch.graphs.levels import stages
+from tessera.integrations.torch.graphs.nodes import described, is_view, is_writing, line_of, tensors_of
 from tessera.integrations.torch.graphs.reinplace import replaced_in, writes
 from tessera.integrations.torch.options import CompileOptions
 from tessera.integrations.torch.partitions.partition import BackendWarning, Partition

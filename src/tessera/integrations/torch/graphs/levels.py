@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from torch import fx
 
-from tessera.integrations.torch.graphs.nodes import VIEWS, is_random, is_writing, tensors_of
+from tessera.integrations.torch.graphs.nodes import is_random, is_view, is_writing, tensors_of
 
 NUMBERS = frozenset(("full", "arange", "iota", "scalar_tensor", "zeros", "ones"))
 """Names of operators that make tensors of numbers, which kernels compute where they need them."""
@@ -57,11 +57,6 @@ def stages(
             )
         )
     return found
-
-
-def is_view(node: fx.Node) -> bool:
-    """Whether the result is the first operand's memory."""
-    return node.target in VIEWS
 
 
 def _free(order: Iterable[fx.Node], ours: Collection[fx.Node]) -> set[fx.Node]:

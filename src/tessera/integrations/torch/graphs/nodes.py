@@ -31,6 +31,7 @@ VIEWS = frozenset(
         aten.squeeze.dims,
         aten.t.default,
         aten.transpose.int,
+        aten.unfold.default,
         aten.unsqueeze.default,
         aten.view.default,
         aten._unsafe_view.default,
@@ -64,6 +65,11 @@ def described(node: fx.Node) -> str:
         for value in tensors_of(operand)
     ]
     return f"{node.target}{' of ' if operands else ''}{', '.join(operands)}"
+
+
+def is_view(node: fx.Node) -> bool:
+    """Whether the result is the first operand's memory."""
+    return node.target in VIEWS
 
 
 def is_random(node: fx.Node) -> bool:

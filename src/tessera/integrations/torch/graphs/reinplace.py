@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from tessera.integrations.torch.graphs.levels import is_view, levels
-from tessera.integrations.torch.graphs.nodes import tensors_of
+from tessera.integrations.torch.graphs.levels import levels
+from tessera.integrations.torch.graphs.nodes import is_view, tensors_of
 
 aten = torch.ops.aten
 

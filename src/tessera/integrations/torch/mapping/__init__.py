@@ -10,10 +10,10 @@ from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its
     indexing,
     integers,
     normalization,
-    ordering,
     pooling,
     products,
     reductions,
+    resizing,
     shapes,
 )
 from tessera.integrations.torch.mapping.table import MAPPING, Row, Unsupported, Wanted

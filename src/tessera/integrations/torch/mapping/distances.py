@@ -9,7 +9,7 @@ import torch
 from tessera import op
 from tessera.dtypes import accumulator
 from tessera.handle import Tensor
-from tessera.integrations.torch.mapping.table import Unsupported, maps
+from tessera.integrations.torch.mapping.table import Unsupported, maps, refuse_symbolic
 
 aten = torch.ops.aten
 
@@ -61,6 +61,7 @@ def cdist_backward(g: Tensor, x: Tensor, y: Tensor, p: float, distance: Tensor) 
 
 
 def _pairs(count: int) -> tuple[Tensor, Tensor]:
+    refuse_symbolic(count)
     first, second = torch.triu_indices(count, count, 1)
     return op.tensor(first), op.tensor(second)
 

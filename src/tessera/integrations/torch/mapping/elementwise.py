@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -69,6 +70,17 @@ def sign(x: Tensor) -> Tensor:
     return op.sign(x)
 
 
+@maps(aten.angle.default)
+def angle(x: Tensor) -> Tensor:
+    turned = op.where(op.lt(x, 0), op.full((), math.pi, floating(x).dtype), op.zeros((), floating(x).dtype))
+    return op.where(op.isnan(x), x, turned) if x.dtype.kind == "float" else turned
+
+
+@maps(aten.ldexp.Tensor)
+def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
+    return op.mul(x, op.exp2(floating(exponent)))
+
+
 @maps(aten.silu.default)
 def silu(x: Tensor) -> Tensor:
     return op.silu(x)
@@ -131,6 +143,11 @@ def hypot(a: Tensor, b: Tensor) -> Tensor:
     return op.hypot(floating(a), floating(b))
 
 
+@maps(aten.nextafter.default)
+def nextafter(a: Tensor, b: Tensor) -> Tensor:
+    return op.nextafter(a, b)
+
+
 @maps(aten.copysign.Tensor, aten.copysign.Scalar)
 def copysign(a: Tensor, b: Operand, *, wanted: Wanted) -> Tensor:
     sign = b.to(wanted.dtype) if isinstance(b, Tensor) else op.full((), b, wanted.dtype)
@@ -150,6 +167,23 @@ def maximum(a: Tensor, b: Tensor) -> Tensor:
 @maps(aten.minimum.default)
 def minimum(a: Tensor, b: Tensor) -> Tensor:
     return op.minimum(a, b)
+
+
+def _or_other(choose: Callable[[Any, Any], Tensor]) -> Callable[..., Tensor]:
+    """The larger or smaller one; of a NaN and a number, the number."""
+
+    def translate(a: Tensor, b: Tensor, *, wanted: Wanted) -> Tensor:
+        first, second = a.to(wanted.dtype), b.to(wanted.dtype)
+        chosen = choose(first, second)
+        if wanted.dtype.kind != "float":
+            return chosen
+        return op.where(op.isnan(first), second, op.where(op.isnan(second), first, chosen))
+
+    return translate
+
+
+maps(aten.fmax.default)(_or_other(op.maximum))
+maps(aten.fmin.default)(_or_other(op.minimum))
 
 
 @maps(aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar)

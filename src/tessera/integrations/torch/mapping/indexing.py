@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
 
@@ -11,6 +12,7 @@ from tessera import op
 from tessera.dtypes import uint8
 from tessera.handle import Tensor
 from tessera.integrations.torch.graphs.operators import checked_targets
+from tessera.integrations.torch.mapping.shapes import along
 from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
 from tessera.ops.algebra import call
 
@@ -44,14 +46,23 @@ def _wrapped(index: Tensor, extent: int) -> Tensor:
     return op.where(op.lt(index, 0), index + extent, index)
 
 
-def _flat(shape: Sequence[int], indices: Sequence[Tensor | None]) -> tuple[int, int, Tensor]:
-    """The first of the indexed dimensions, their number, and one index into all of them, as if they were one."""
+def _order(rank: int, indices: Sequence[Tensor | None]) -> list[int]:
+    """The dimensions with the indexed ones side by side: first, as torch has them, where others lie between them."""
+    places = [place for place, index in enumerate(indices) if index is not None]
+    if not places or places == list(range(places[0], places[0] + len(places))):
+        return list(range(rank))
+    return [*places, *(dim for dim in range(rank) if dim not in places)]
+
+
+def _flat(shape: Sequence[int], indices: Sequence[Tensor | None], order: Sequence[int]) -> tuple[int, int, Tensor]:
+    """The first of the indexed dimensions, their number, and one index into all of them, as if they were one; of a
+    tensor of this shape, whose dimensions were in this order before.
+    """
+    indices = [indices[dim] if dim < len(indices) else None for dim in order]
     places = [place for place, index in enumerate(indices) if index is not None]
     given = [index for index in indices if index is not None]
-    if any(index.dtype.kind != "int" or index.dtype is uint8 for index in given):  # bytes are a mask to torch
+    if not given or any(index.dtype.kind != "int" or index.dtype is uint8 for index in given):  # bytes are a mask
         raise Unsupported("an index of truth values")
-    if not places or places != list(range(places[0], places[0] + len(places))):
-        raise Unsupported("indexed dimensions that do not lie side by side")
     flat = _wrapped(given[0], shape[places[0]])
     if len(places) > 1:  # a place out of range in one dimension would be in range of all
         flat = _checked(flat, shape[places[0]])
@@ -67,7 +78,9 @@ def _checked(index: Tensor, extent: int) -> Tensor:
 
 @maps(aten.index.Tensor, aten._unsafe_index.Tensor)
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    first, count, flat = _flat(x.shape, indices)
+    order = _order(len(x.shape), indices)
+    x = _turned(x, order)
+    first, count, flat = _flat(x.shape, indices, order)
     if count > 1:
         _refuse_empty(x)
     merged = math.prod(x.shape[first : first + count])
@@ -88,13 +101,15 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
         inner = op.reshape(mask, (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape))))
         one = op.reshape(values, ())
         return op.where(inner, op.add(x, one) if accumulate else one, x)
-    first, count, flat = _flat(x.shape, indices)
+    turned = _order(len(x.shape), indices)
+    x = _turned(x, turned)
+    first, count, flat = _flat(x.shape, indices, turned)
     lead, rest = x.shape[:first], x.shape[first + count :]
     added = op.broadcast_to(values, (*lead, *flat.shape, *rest))
     if not accumulate:
         merged = op.reshape(x, (*lead, math.prod(x.shape[first : first + count]), *rest))
         made: Tensor = call("put", merged, flat, added, what="index_put", axis=first)
-        return op.reshape(made, x.shape)
+        return _back(op.reshape(made, x.shape), turned)
     # The indexed dimensions go first, where sums are put, and back.
     rank, kept = first + len(flat.shape), len(rest)
     order = (*range(first, rank), *range(first), *range(rank, rank + kept))
@@ -107,16 +122,48 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
         extent=math.prod(x.shape[first : first + count]),
     )
     back = op.transpose(sums, (*range(1, first + 1), 0, *range(first + 1, first + 1 + kept)))
-    return op.add(x, op.reshape(back, x.shape))
+    return _back(op.add(x, op.reshape(back, x.shape)), turned)
+
+
+def _back(x: Tensor, order: Sequence[int]) -> Tensor:
+    """The dimensions as they were before they were put in this order."""
+    return _turned(x, [order.index(dim) for dim in range(len(order))])
+
+
+def _turned(x: Tensor, order: Sequence[int]) -> Tensor:
+    """The dimensions in this order; x itself where they are, which may then be written in place."""
+    return x if list(order) == list(range(len(order))) else op.transpose(x, order)
+
+
+def _row(x: Tensor) -> Tensor:
+    """x with a dimension at least."""
+    return x if x.shape else op.reshape(x, (1,))
+
+
+@maps(aten.put.default)
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    made = index_put(op.reshape(x, (-1,)), [op.reshape(index, (-1,))], op.reshape(source, (-1,)), accumulate)
+    return op.reshape(made, x.shape)
+
+
+Source: TypeAlias = Tensor | bool | int | float
+
+
+def _source(x: Tensor, index: Tensor, source: Source) -> Tensor:
+    """What is put at places: elements, or one number at all."""
+    return _row(source if isinstance(source, Tensor) else op.broadcast_to(op.full((), source, x.dtype), index.shape))
 
 
 @maps(aten.scatter.src, aten.scatter.value)
-def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | bool | int | float) -> Tensor:
-    if not x.shape or not index.shape:
-        raise Unsupported("operands without dimensions")
-    if not isinstance(source, Tensor):
-        source = op.broadcast_to(op.full((), source, x.dtype), index.shape)
-    return op.scatter(x, dim, index, source)
+def scatter(x: Tensor, dim: int, index: Tensor, source: Source) -> Tensor:
+    return op.reshape(op.scatter(_row(x), dim, _row(index), _source(x, index, source)), x.shape)
+
+
+@maps(aten.scatter.reduce, aten.scatter.value_reduce)
+def scatter_onto(x: Tensor, dim: int, index: Tensor, source: Source, *, reduce: str) -> Tensor:
+    if reduce != "add":
+        raise Unsupported("products of what meets at a place")
+    return scatter_add(x, dim, index, _source(x, index, source))
 
 
 @maps(aten.scatter_reduce.two)
@@ -125,9 +172,18 @@ def scatter_reduce(
 ) -> Tensor:
     if reduce == "prod":
         raise Unsupported("products of what meets at a place")
-    if not x.shape or not index.shape:
-        raise Unsupported("operands without dimensions")
-    return op.scatter_reduce(x, dim, index, source, reduce, include_self)
+    made = op.scatter_reduce(_row(x), dim, _row(index), _row(source), reduce, include_self)
+    return op.reshape(made, x.shape)
+
+
+@maps(aten.index_reduce.default)
+def index_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    given = _row(source)
+    place = dim % len(given.shape)
+    everywhere = op.broadcast_to(along(_row(index), place, len(given.shape)), given.shape)
+    return scatter_reduce(x, dim, everywhere, given, reduce, include_self=include_self)
 
 
 @maps(aten.masked_scatter.default)
@@ -135,29 +191,36 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor, *, wanted: Wanted) -
     if not source.size:
         raise Unsupported("a source without elements")
     shape = wanted.shape
-    hit = op.reshape(op.broadcast_to(mask, shape), (-1,))
-    # The number of each place among those of the mask; torch refuses a source of fewer elements, and so does `take`.
-    order = op.where(hit, op.sub(op.cumsum(hit.to("int64"), 0), 1), 0)
+    hit, order = _numbered(mask, shape)  # torch refuses a source of fewer elements, and so does `take`
     taken = op.take(op.reshape(source, (-1,)), order)
     return op.reshape(op.where(hit, taken, op.reshape(op.broadcast_to(x, shape), (-1,))), shape)
 
 
+def _numbered(mask: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """A mask as a row, and the number of each of its places among them; elsewhere 0."""
+    hit = op.reshape(op.broadcast_to(mask, shape), (-1,))
+    return hit, op.where(hit, op.sub(op.cumsum(hit.to("int64"), 0), 1), 0)
+
+
+@maps(aten.masked_scatter_backward.default)
+def masked_scatter_backward(g: Tensor, mask: Tensor, shape: Sequence[int]) -> Tensor:
+    if not math.prod(shape) or not g.size:
+        raise Unsupported("a source without elements")
+    hit, order = _numbered(mask, g.shape)
+    arriving = op.where(hit, op.reshape(g, (-1,)), op.zeros((), g.dtype))
+    return op.reshape(op.scatter_add(op.zeros((math.prod(shape),), g.dtype), 0, order, arriving), shape)
+
+
 @maps(aten.gather.default)
 def gather(x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
-    if not x.shape or not index.shape:
-        raise Unsupported("operands without dimensions")
-    return op.gather(x, dim, index)
+    return op.reshape(op.gather(_row(x), dim, _row(index)), index.shape)
 
 
 @maps(aten.index_select.default)
-def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    if not x.shape or not index.shape:
-        raise Unsupported("operands without dimensions")
-    return op.index_select(x, dim, index)
+def index_select(x: Tensor, dim: int, index: Tensor, *, wanted: Wanted) -> Tensor:
+    return op.reshape(op.index_select(_row(x), dim, _row(index)), wanted.shape)
 
 
 @maps(aten.scatter_add.default)
 def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    if not x.shape or not index.shape:
-        raise Unsupported("operands without dimensions")
-    return op.scatter_add(x, dim, index, source)
+    return op.reshape(op.scatter_add(_row(x), dim, _row(index), _row(source)), x.shape)

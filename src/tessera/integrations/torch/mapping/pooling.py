@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -11,7 +13,8 @@ from tessera import op
 from tessera.dtypes import accumulator
 from tessera.handle import Tensor
 from tessera.integrations.torch.graphs.operators import max_pool_backward
-from tessera.integrations.torch.mapping.table import Unsupported, Wanted, adjoint, maps
+from tessera.integrations.torch.mapping.shapes import along
+from tessera.integrations.torch.mapping.table import Unsupported, Wanted, adjoint, maps, refuse_symbolic
 from tessera.ops.window.calls import max_pool_cotangent
 
 aten = torch.ops.aten
@@ -64,9 +67,9 @@ def max_pool3d(
     ceil_mode: bool = False,
     *,
     wanted: Wanted,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     if 1 in wanted.used:
-        raise Unsupported("the places of maxima")
+        return _with_places(x, wanted.shape[-3:], kernel, stride, padding, dilation)
     size, steps, around, apart = (_sides(each, 3) for each in (kernel, stride or kernel, padding, dilation))
 
     def pool(planes: Tensor, sides: slice) -> Tensor:
@@ -126,9 +129,9 @@ def max_pool2d(
     ceil_mode: bool = False,
     *,
     wanted: Wanted,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     if 1 in wanted.used:
-        raise Unsupported("the places of maxima")
+        return _with_places(x, wanted.shape[-2:], kernel, stride, padding, dilation)
     sizes, steps = _pair(kernel), _pair(stride or kernel)
     result = op.max_pool2d(_batch(x, 2), sizes, steps, _pair(padding), _pair(dilation), ceil_mode)
     return _like(x, 2, result), None
@@ -178,7 +181,7 @@ def _means(x: Tensor, axis: int, count: int) -> Tensor:
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     if extent % count == 0:
         return op.mean(op.reshape(x, (*before, count, extent // count, *after)), axis + 1)
-    # In Python's numbers: while torch traces, the elements of its tensors are unknown.
+    refuse_symbolic(extent, count)
     starts = [place * extent // count for place in range(count)]
     lengths = [-(-(place + 1) * extent // count) - start for place, start in enumerate(starts)]
     longest = range(max(lengths))
@@ -214,6 +217,91 @@ def adaptive_avg_pool2d_backward(g: Tensor, x: Tensor) -> Tensor:
 @maps(aten._adaptive_avg_pool3d_backward.default)
 def adaptive_avg_pool3d_backward(g: Tensor, x: Tensor) -> Tensor:
     return adjoint(lambda volume: _adaptive(volume, g.shape[-3:]), x.shape, g)
+
+
+# -- places of maxima -------------------------------------------------------------------------------------------------
+
+MOST_CANDIDATES = 64
+"""Larger windows are not written out place by place."""
+
+
+def _with_places(
+    x: Tensor,
+    counts: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    sides = len(counts)
+    refuse_symbolic(*x.shape[-sides:], *counts)
+    size, steps, around, apart = (_sides(each, sides) for each in (kernel, stride or kernel, padding, dilation))
+    windows = []
+    for side, (extent, count) in enumerate(zip(x.shape[-sides:], counts, strict=True)):
+        first = range(-around[side], count * steps[side] - around[side], steps[side])
+        reach = size[side] * apart[side]
+        windows.append([[at for at in range(start, start + reach, apart[side]) if 0 <= at < extent] for start in first])
+    return _maxima(x, windows)
+
+
+def _maxima(x: Tensor, windows: Sequence[Sequence[Sequence[int]]]) -> tuple[Tensor, Tensor]:
+    """The largest element of each window and its place in the image or volume: of equal ones the first, of NaNs the
+    last. `windows`: along each of the last sides, the places that each window has.
+    """
+    sides, rank = len(windows), len(x.shape)
+    longest = [range(max(map(len, side), default=0)) for side in windows]
+    if not x.size or not all(all(map(len, side)) and side for side in windows):
+        raise Unsupported("windows of no elements")
+    if math.prod(map(len, longest)) > MOST_CANDIDATES:
+        raise Unsupported(f"the places of maxima among more than {MOST_CANDIDATES} elements")
+
+    def candidate(steps: Sequence[int]) -> tuple[Tensor, Tensor, Tensor | None]:
+        value, place, inside = x, op.zeros((), "int64"), None
+        for axis, (side, step) in enumerate(zip(windows, steps, strict=True), rank - sides):
+            at = op.tensor([window[min(step, len(window) - 1)] for window in side])
+            value = op.take(value, at, axis)
+            place = op.add(op.mul(place, x.shape[axis]), along(at, axis, rank))
+            if not all(step < len(window) for window in side):
+                mine = along(op.tensor([step < len(window) for window in side]), axis, rank)
+                inside = mine if inside is None else op.logical_and(inside, mine)
+        return value, place, inside
+
+    best, found, _ = candidate([0] * sides)
+    found = op.broadcast_to(found, best.shape)
+    for steps in itertools.islice(itertools.product(*longest), 1, None):
+        value, place, inside = candidate(steps)
+        better = op.gt(value, best)
+        if x.dtype.kind == "float":
+            better = op.logical_or(better, op.isnan(value))
+        if inside is not None:
+            better = op.logical_and(better, inside)
+        best, found = op.where(better, value, best), op.where(better, place, found)
+    return best, found
+
+
+@maps(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
+def adaptive_max_pool(x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    refuse_symbolic(*x.shape[-len(sizes) :], *sizes)
+    windows = [
+        [range(at * extent // count, -(-(at + 1) * extent // count)) for at in range(count)]
+        for extent, count in zip(x.shape[-len(sizes) :], sizes, strict=True)
+    ]
+    return _maxima(x, windows)
+
+
+def _enter_adaptive_backward(sides: int) -> None:
+    @maps(getattr(aten, f"adaptive_max_pool{sides}d_backward").default)
+    def backward(g: Tensor, x: Tensor, places: Tensor) -> Tensor:
+        if not x.size or not g.size:
+            raise Unsupported("an image without elements")
+        lead, wide = x.shape[:-sides], accumulator(x.dtype)
+        flat = (op.reshape(each, (*lead, -1)) for each in (places, g.to(wide)))
+        made = op.scatter_add(op.zeros((*lead, math.prod(x.shape[-sides:])), wide), -1, *flat)
+        return op.reshape(made, x.shape).to(x.dtype)
+
+
+for _count in (2, 3):
+    _enter_adaptive_backward(_count)
 
 
 # -- gradients --------------------------------------------------------------------------------------------------------

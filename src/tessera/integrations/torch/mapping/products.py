@@ -33,6 +33,14 @@ def addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1,
     return op.add(scaled, c if beta == 1 else op.mul(c, beta))
 
 
+@maps(aten.addbmm.default)
+def addbmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1, wanted: Wanted) -> Tensor:
+    count, rows, inner = a.shape
+    beside = op.reshape(op.transpose(a, (1, 0, 2)), (rows, count * inner))
+    below = op.reshape(b, (count * inner, b.shape[2]))
+    return addmm(c, beside, below, beta=beta, alpha=alpha, wanted=wanted)
+
+
 @maps(aten.linear.default)
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     product = op.matmul(x, op.swapaxes(weight, 0, 1) if len(weight.shape) == 2 else weight)

@@ -1,4 +1,4 @@
-"""Reductions along dimensions."""
+"""Reductions along dimensions; order, running values and selections along one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from tessera import op
 from tessera.handle import Tensor
-from tessera.integrations.torch.mapping.table import Unsupported, Wanted, axes_of, maps
+from tessera.integrations.torch.mapping.table import Unsupported, Wanted, axes_of, floating, maps
 
 aten = torch.ops.aten
 Dims: TypeAlias = int | Sequence[int] | None
@@ -73,22 +73,22 @@ def min_all(x: Tensor) -> Tensor:
 
 @maps(aten.max.dim)
 def max_dim(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return op.max(x, dim, keepdim), op.argmax(x, dim, keepdim)
+    return op.max(x, dim, keepdim), argmax(x, dim, keepdim)
 
 
 @maps(aten.min.dim)
 def min_dim(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return op.min(x, dim, keepdim), op.argmax(_reversed(x), dim, keepdim)
+    return op.min(x, dim, keepdim), argmin(x, dim, keepdim)
 
 
 @maps(aten.argmax.default)
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    return op.argmax(x, dim, keepdim)
+    return op.argmax(x.to("int32") if x.dtype.kind == "bool" else x, dim, keepdim)
 
 
 @maps(aten.argmin.default)
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    return op.argmax(_reversed(x), dim, keepdim)
+    return argmax(_reversed(x), dim, keepdim)
 
 
 def _reversed(x: Tensor) -> Tensor:
@@ -127,9 +127,7 @@ def var_mean(
 
 @maps(aten.logsumexp.default)
 def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
-    if x.dtype.kind != "float":
-        raise Unsupported("integers")
-    return op.logsumexp(x, axes_of(dim), keepdim)
+    return op.logsumexp(floating(x), axes_of(dim), keepdim)
 
 
 @maps(aten._softmax.default)
@@ -140,3 +138,66 @@ def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
 @maps(aten._log_softmax.default)
 def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     return op.log_softmax(x, dim) if x.shape else op.sub(x, x)
+
+
+# -- order, running values and selections ------------------------------------------------------------------------------
+
+
+@maps(aten.cumsum.default)
+def cumsum(x: Tensor, dim: int, dtype: torch.dtype | None = None, *, wanted: Wanted) -> Tensor:
+    return op.cumsum(_in(x, dtype), dim).to(wanted.dtype)
+
+
+@maps(aten.cumprod.default)
+def cumprod(x: Tensor, dim: int, dtype: torch.dtype | None = None, *, wanted: Wanted) -> Tensor:
+    return op.cumprod(_in(x, dtype), dim).to(wanted.dtype)
+
+
+@maps(aten.cummax.default)
+def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    return op.cummax(x, dim)
+
+
+@maps(aten.cummin.default)
+def cummin(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    return op.cummin(x, dim)
+
+
+@maps(aten.topk.default)
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    return op.topk(x, k, dim, largest, sorted)
+
+
+@maps(aten.sort.stable)
+def sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
+    return op.sort(x, dim, descending)
+
+
+@maps(aten.histc.default)
+def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    if not x.size:
+        raise Unsupported("a tensor without elements")
+    return op.histc(x, bins, min, max)
+
+
+@maps(aten.searchsorted.Tensor)
+def searchsorted(
+    rows: Tensor,
+    values: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+    wanted: Wanted,
+) -> Tensor:
+    if sorter is not None:
+        raise Unsupported("rows whose order is told")
+    return op.searchsorted(rows, values, right=right or side == "right").to(wanted.dtype)
+
+
+@maps(aten.bucketize.Tensor)
+def bucketize(
+    values: Tensor, bounds: Tensor, *, out_int32: bool = False, right: bool = False, wanted: Wanted
+) -> Tensor:
+    return op.searchsorted(bounds, values, right=right).to(wanted.dtype)

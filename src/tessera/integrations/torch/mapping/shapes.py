@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -15,12 +14,12 @@ from tessera.integrations.torch.mapping.table import Unsupported, Wanted, adjoin
 aten = torch.ops.aten
 
 
-@maps(aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+@maps(aten.view.default, aten.view_copy.default, aten._unsafe_view.default, aten.reshape.default)
 def view(x: Tensor, shape: Sequence[int], *, wanted: Wanted) -> Tensor:
     return op.reshape(x, wanted.shape)
 
 
-@maps(aten.permute.default)
+@maps(aten.permute.default, aten.permute_copy.default)
 def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
     rank = len(x.shape)
     return op.transpose(x, [dim % rank for dim in dims]) if rank else x
@@ -65,13 +64,29 @@ def part(x: Tensor, dim: int = 0, start: int | None = None, end: int | None = No
     return x if (first, last, step) == (0, x.shape[place], 1) else _part(x, place, first, last, step)
 
 
+@maps(aten.narrow_copy.default)
+def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
+    return part(x, dim, start, start + length + (x.shape[dim] if start < 0 else 0))
+
+
+@maps(aten.unfold.default)
+def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    if not x.shape:
+        return op.broadcast_to(x, (size,))
+    place = dim % len(x.shape)
+    count = (x.shape[place] - size) // step + 1
+    places = op.add(op.reshape(op.mul(op.arange(count), step), (count, 1)), op.arange(size))
+    order = [axis for axis in range(len(x.shape) + 1) if axis != place + 1]
+    return op.transpose(op.take(x, places, place), [*order, place + 1])
+
+
 @maps(aten.select.int)
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     place = dim % len(x.shape)
     return x[(*[slice(None)] * place, index + x.shape[place] if index < 0 else index)]
 
 
-@maps(aten.unbind.int)
+@maps(aten.unbind.int, aten.unbind_copy.int)
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple(select(x, dim, index) for index in range(x.shape[dim]))
 
@@ -156,7 +171,7 @@ def _numbers(size: Sequence[int], stride: Sequence[int], offset: int, extent: in
     return numbers
 
 
-@maps(aten.as_strided.default, strides=True)
+@maps(aten.as_strided.default, aten.as_strided_copy.default, strides=True)
 def as_strided(
     x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None, *, wanted: Wanted
 ) -> Tensor:
@@ -295,24 +310,3 @@ def select_scatter(x: Tensor, source: Tensor, dim: int, index: int, *, wanted: W
         return op.index_copy(x, place, op.arange(index, index + 1), op.unsqueeze(source.to(x.dtype), place))
     hit = along(op.eq(op.arange(x.shape[place]), index), place, len(x.shape))
     return op.where(hit, op.unsqueeze(source.to(x.dtype), place), x)
-
-
-@maps(aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec)
-def upsample_nearest2d(x: Tensor, *sizes: object, wanted: Wanted) -> Tensor:
-    count, channels, height, width = x.shape
-    rows, columns = wanted.shape[-2:]
-    if not x.size or rows % height or columns % width:
-        raise Unsupported("rows or columns that are not repeated equally often")
-    apart = op.reshape(x, (count, channels, height, 1, width, 1))
-    wide = op.broadcast_to(apart, (count, channels, height, rows // height, width, columns // width))
-    return op.reshape(wide, wanted.shape)
-
-
-@maps(aten.upsample_nearest2d_backward.default)
-def upsample_nearest2d_backward(g: Tensor, size: Sequence[int], before: Sequence[int], *scales: object) -> Tensor:
-    count, channels, height, width = before
-    rows, columns = g.shape[-2:]
-    if not math.prod(before) or rows % height or columns % width:
-        raise Unsupported("rows or columns that are not repeated equally often")
-    apart = op.reshape(g, (count, channels, height, rows // height, width, columns // width))
-    return op.sum(apart, (3, 5)).to(g.dtype)

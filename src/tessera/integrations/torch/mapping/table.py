@@ -12,6 +12,7 @@ import torch
 
 from tessera.dtypes import DType, accumulator, dtype_of
 from tessera.handle import Tensor
+from tessera.lazy.symbols.integers import is_symbolic
 from tessera.ops import reverse
 
 Target: TypeAlias = Any
@@ -112,6 +113,12 @@ def adjoint(function: Callable[[Tensor], Tensor], shape: Sequence[int], g: Tenso
     """
     found: Tensor = reverse.adjoint(function, tuple(shape), g.to(accumulator(g.dtype)))
     return found.to(g.dtype)
+
+
+def refuse_symbolic(*sizes: int) -> None:
+    """Raises Unsupported for symbolic sizes, of which no table of numbers can be made: each is then bound anew."""
+    if any(is_symbolic(size) for size in sizes):
+        raise Unsupported("a table of numbers for sizes that change")
 
 
 def axes_of(dim: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
