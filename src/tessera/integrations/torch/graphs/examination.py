@@ -14,7 +14,7 @@ from tessera.dtypes import dtype_of
 from tessera.errors import DTypeError, TesseraError
 from tessera.integrations.torch.graphs.extents import UnknownSize, example
 from tessera.integrations.torch.graphs.nodes import is_view, tensors_of, values_of, wanted_of
-from tessera.integrations.torch.mapping import MAPPING, Unsupported
+from tessera.integrations.torch.mapping import Unsupported, row_of
 from tessera.lazy.leaves.leaf import Placeholder
 from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structures import interning
@@ -39,7 +39,7 @@ def why_not(node: fx.Node) -> str | None:
     """Why torch has to compute a node, None where Tessera can. Raises BrokenRow."""
     if node.op != "call_function":
         return f"a node of kind {node.op}"
-    row = MAPPING.get(node.target)
+    row = row_of(node.target)
     if row is None:
         return "no counterpart"
     refused = _unreadable(node)

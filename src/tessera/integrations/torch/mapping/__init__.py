@@ -1,4 +1,4 @@
-"""What ATen operators are in Tessera: one row for each overload, in the module of its theme."""
+"""What ATen operators, and some of other libraries, are in Tessera: one row for each overload, in the module of its theme."""
 
 from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its rows
     attention,
@@ -16,6 +16,6 @@ from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its
     resizing,
     shapes,
 )
-from tessera.integrations.torch.mapping.table import MAPPING, Row, Unsupported, Wanted
+from tessera.integrations.torch.mapping.table import MAPPING, Row, Unsupported, Wanted, row_of
 
-__all__ = ["MAPPING", "Row", "Unsupported", "Wanted"]
+__all__ = ["MAPPING", "Row", "Unsupported", "Wanted", "row_of"]

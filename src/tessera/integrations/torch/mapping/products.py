@@ -62,9 +62,7 @@ def grouped_mm(
         raise Unsupported("a bias, or operands of these ranks")
     if offs is None:
         return op.matmul(a, b).to(wanted.dtype)
-    # torch says where groups end, which is where the next one begins.
-    ends = offs.to("int64")
-    sizes = op.sub(ends, op.pad(ends[:-1], [1, 0]))
+    sizes = _sizes(offs)
     if ranks == (2, 3):
         made = op.grouped_matmul(a, b, sizes)
     elif ranks == (2, 2):
@@ -73,3 +71,21 @@ def grouped_mm(
         turned = op.grouped_matmul(op.swapaxes(b, 0, 1), op.swapaxes(a, 1, 2), sizes)
         made = op.swapaxes(turned, 0, 1)
     return made.to(wanted.dtype)
+
+
+@maps("transformers.grouped_mm_fallback.default")
+def grouped_rows(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
+    return op.grouped_matmul(a, b, _sizes(offs))
+
+
+@maps("transformers.grouped_mm_fallback_backward.default")
+def grouped_rows_backward(a: Tensor, b: Tensor, offs: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    sizes = _sizes(offs)
+    by_a = op.grouped_matmul(g, op.swapaxes(b, 1, 2), sizes)
+    return by_a, call("grouped_outer", a, g, sizes)
+
+
+def _sizes(ends: Tensor) -> Tensor:
+    """The sizes of groups: torch says where each ends, which is where the next one begins."""
+    ends = ends.to("int64")
+    return op.sub(ends, op.pad(ends[:-1], [1, 0]))

@@ -89,8 +89,17 @@ MAPPING: Mapping[Target, Row] = MappingProxyType(_rows)
 """All rows by target; the modules of `mapping` put them here."""
 
 
+def row_of(target: Target) -> Row | None:
+    """The row of a target, None where it has none. Libraries register operators of their own when they are imported,
+    which may be later: their rows are found by name.
+    """
+    return _rows.get(target) or _rows.get(str(target))
+
+
 def maps(*targets: Target, strides: bool = False) -> Callable[[F], F]:
-    """Enters a function as the row of each target; `strides` says that it reads those of `wanted`."""
+    """Enters a function as the row of each target, one of another library by its name ("transformers.f.default");
+    `strides` says that it reads those of `wanted`.
+    """
 
     def enter(translate: F) -> F:
         row = Row(translate, "wanted" in inspect.signature(translate).parameters, strides)

@@ -13,7 +13,7 @@ from tessera.compiler.entry import plan_over, prepared, tune
 from tessera.handle import Tensor
 from tessera.integrations.torch.graphs.extents import Extents
 from tessera.integrations.torch.graphs.nodes import tensors_of, wanted_of
-from tessera.integrations.torch.mapping import MAPPING
+from tessera.integrations.torch.mapping import row_of
 from tessera.integrations.torch.options import CompileOptions
 from tessera.integrations.torch.partitions.layouts import layout_of
 from tessera.integrations.torch.partitions.outputs import Computed, Given, Outputs, turned_structure
@@ -197,7 +197,8 @@ def _written(
     for node in work.nodes:
         arguments: Any = fx.map_arg(node.args, known.__getitem__)
         options: Any = fx.map_arg(node.kwargs, known.__getitem__)
-        row = MAPPING[node.target]
+        row = row_of(node.target)
+        assert row is not None, f"a node of a partition without a row: {node.target}"
         asked = wanted_of(node, extents.of, node in work.parts, row.asks_for_strides) if row.asks else None
         known[node] = row(asked, arguments, options)
     return known, places
