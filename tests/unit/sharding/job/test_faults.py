@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,8 +155,8 @@ def test_a_fork_of_a_rank_has_no_job(forks: Nursery) -> None:
     assert [outcome.said(rank) for rank in range(2)] == [[{"child": "E_FORKED E_FORKED", "total": 2.0}]] * 2
 
 
-def test_two_threads_in_one_group_are_refused(forks: Nursery) -> None:
-    outcome = forks.run(2, "two_threads")
+def test_two_threads_in_one_group_are_refused(forks: Nursery, tmp_path: Path) -> None:
+    outcome = forks.run(2, "two_threads", folder=str(tmp_path))
 
     assert outcome.code == 0, outcome.err
     assert [outcome.said(rank)[0]["code"] for rank in range(2)] == ["E_COLLECTIVE_ORDER", None]
