@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.unit.sharding.job.nursery import Nursery, Outcome
 from tests.unit.sharding.job.work import MISMATCHES, TRANSPORTS
+from tests.whole import some
 
 RANKS = 4
 PLACES = ("before", "compute", "barrier", "exchange")
@@ -43,8 +45,7 @@ def check_killed(forks: Nursery, place: str, victim: int, transport: str, within
     assert f"tessera run: rank {victim} (pid " in outcome.err
 
 
-@pytest.mark.parametrize("victim", range(RANKS))
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("place", "victim"), some(product(PLACES, range(RANKS)), lambda case: case[0]))
 def test_every_survivor_names_a_killed_rank(forks: Nursery, place: str, victim: int) -> None:
     check_killed(forks, place, victim, TRANSPORTS[(victim + (place == "exchange")) % 2])
 
@@ -98,8 +99,7 @@ def check_mismatch(forks: Nursery, kind: str, transport: str) -> None:
         assert " on rank 2" in told["message"]
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("kind", MISMATCHES)
+@pytest.mark.parametrize(("kind", "transport"), some(product(MISMATCHES, TRANSPORTS), lambda case: case[0]))
 def test_other_collectives_exchange_nothing_and_are_named_on_both_sides(
     forks: Nursery, kind: str, transport: str
 ) -> None:
