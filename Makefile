@@ -29,8 +29,11 @@ quickstart: setup
 	$(BIN)/tessera quickstart
 
 # mypy has one thread, and takes minutes of it: beside the tests, which end later.
-test whole: setup
-	@$(MAKE) --no-print-directory --jobs 2 check tests CASES=$(if $(filter whole,$@),--whole)
+test: setup
+	@$(MAKE) --no-print-directory --jobs 2 check tests
+
+whole: setup
+	@$(MAKE) --no-print-directory --jobs 2 check tests CASES=--whole
 
 tests: setup
 	$(BIN)/python -m pytest -q $(CASES) -n $(WORKERS) --dist worksteal --timeout 900 --timeout-method thread
