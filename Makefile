@@ -22,17 +22,21 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3 python; do \
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: quickstart test whole check format bench docs site release setup clean
+.PHONY: quickstart test whole tests check format bench docs site release setup clean
 .DEFAULT_GOAL := test
 
 quickstart: setup
 	$(BIN)/tessera quickstart
 
-test: setup check
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --timeout 900 --timeout-method thread
+# mypy has one thread, and takes minutes of it: beside the tests, which end later.
+test: setup
+	@$(MAKE) --no-print-directory --jobs 2 check tests
 
-whole: setup check
-	$(BIN)/python -m pytest -q --whole -n $(WORKERS) --dist worksteal --timeout 900 --timeout-method thread
+whole: setup
+	@$(MAKE) --no-print-directory --jobs 2 check tests CASES=--whole
+
+tests: setup
+	$(BIN)/python -m pytest -q $(CASES) -n $(WORKERS) --dist worksteal --timeout 900 --timeout-method thread
 
 # mypy's common type of two functions may depend on the order of sets, and so on the seed of hashes.
 check: setup

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from tessera import op, target
 from tessera.handle import Tensor
 from tests.arm.emulation import emulated, missing_tools
+from tests.whole import some
 
 _MISSING = missing_tools()
 pytestmark = pytest.mark.skipif(_MISSING is not None, reason=_MISSING or "")
@@ -35,10 +37,19 @@ def check(node: Tensor, reference: torch.Tensor, folder: Path, cpu: str = "neove
     torch.testing.assert_close(found.double(), reference, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 
-@pytest.mark.parametrize("cpu", target.ARM_CPUS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (13, 17, 19), (64, 48, 300)])
-def test_products(cpu: str, dtype: torch.dtype, m: int, n: int, k: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("cpu", "dtype", "extents"),
+    some(
+        product(
+            target.ARM_CPUS,
+            (torch.float32, torch.float64, torch.bfloat16, torch.float16),
+            ((1, 1, 1), (13, 17, 19), (64, 48, 300)),
+        ),
+        lambda case: case[:2],
+    ),
+)
+def test_products(cpu: str, dtype: torch.dtype, extents: tuple[int, int, int], tmp_path: Path) -> None:
+    m, n, k = extents
     a, b = random(m, k, dtype=dtype), random(k, n, dtype=dtype)
     check(op.tensor(a) @ op.tensor(b), a.double() @ b.double(), tmp_path, cpu)
 

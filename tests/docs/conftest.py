@@ -24,6 +24,6 @@ def own_operators() -> Iterator[None]:
 def own_folder(tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A current folder that nobody else uses; tuning is brief, of high priority, and off afterwards."""
     monkeypatch.chdir(tmp_path)
-    with settings.override(tune_budget_s=1.0, tune_share=1.0):
+    with settings.override(tune_budget_s=0.5, tune_share=1.0):
         yield
     autotune.enable(False)

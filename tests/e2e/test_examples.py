@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 
 from examples import gpt2, gpt2_block, llama_block, mesh_72, resnet50, train_gpt
+from tests.whole import some
 
 
-@pytest.mark.parametrize("tokens", [1, 7, 33])
-@pytest.mark.parametrize("attention", [gpt2_block.flash, gpt2_block.algebra])
+@pytest.mark.parametrize(
+    ("tokens", "attention"),
+    some(product((1, 7, 33), (gpt2_block.flash, gpt2_block.algebra)), lambda case: case[0]),
+)
 def test_a_gpt2_block_is_torchs(tokens: int, attention: gpt2_block.Attention) -> None:
     module = gpt2_block.random_block(width=40, heads=5)
     x = torch.randn(2, tokens, 40)
@@ -26,8 +30,10 @@ def test_the_gpt2_example_says_what_it_found() -> None:
     assert "9 tokens of width 48" in lines[0]
 
 
-@pytest.mark.parametrize("tokens", [1, 7, 33])
-@pytest.mark.parametrize("attention", [llama_block.flash, llama_block.algebra])
+@pytest.mark.parametrize(
+    ("tokens", "attention"),
+    some(product((1, 7, 33), (llama_block.algebra, llama_block.flash)), lambda case: case[0]),
+)
 def test_a_llama_block_is_torchs(tokens: int, attention: llama_block.Attention) -> None:
     module = llama_block.random_block(width=48, heads=6, kv_heads=2, hidden=80, tokens=40)
     x = torch.randn(2, tokens, 48)

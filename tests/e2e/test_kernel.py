@@ -15,8 +15,9 @@ import tessera
 from tessera import Tensor, op
 from tessera.compiler.trace.tracing import TracedFunction
 from tessera.errors import InputMutatedError, MissingArgumentError, ValueControlFlowError
+from tests.whole import examples
 
-LENGTHS = range(1, 513)
+LENGTHS = range(1, 513, examples(4, 1))
 
 
 @op.kernel
@@ -84,7 +85,7 @@ def own_kernels(function: TracedFunction) -> dict[str, list[str]]:
     return found
 
 
-def test_512_growing_lengths_of_attention_compile_at_most_4_kernels_for_each_step() -> None:
+def test_lengths_that_grow_to_512_of_attention_compile_at_most_4_kernels_for_each_step() -> None:
     @op.kernel
     def attend(q: Tensor, k: Tensor, v: Tensor) -> object:
         return op.softmax(q @ k.T) @ v
@@ -100,7 +101,7 @@ def test_512_growing_lengths_of_attention_compile_at_most_4_kernels_for_each_ste
         assert len(compilations) <= 4, "\n".join(compilations)
 
 
-def test_512_growing_lengths_of_a_product_compile_at_most_4_kernels() -> None:
+def test_lengths_that_grow_to_512_of_a_product_compile_at_most_4_kernels() -> None:
     @op.kernel
     def scores(query: Tensor, keys: Tensor, bias: Tensor) -> object:
         return op.relu(query @ keys - bias)
@@ -115,7 +116,7 @@ def test_512_growing_lengths_of_a_product_compile_at_most_4_kernels() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_512_growing_numbers_of_rows_compile_at_most_4_kernels(dtype: torch.dtype) -> None:
+def test_numbers_of_rows_that_grow_to_512_compile_at_most_4_kernels(dtype: torch.dtype) -> None:
     @op.kernel
     def dense(rows: Tensor, weights: Tensor, bias: Tensor) -> object:
         # Equal expressions share their kernels in a process, and this sum with + occurs in the documents.

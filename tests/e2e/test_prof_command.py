@@ -75,6 +75,21 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture
+def read_so_far(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many events the command has read of the process that it is attached to."""
+    attachments: list[client.Attachment] = []
+    read = client.Attachment.read
+
+    def noted(attachment: client.Attachment) -> object:
+        found = read(attachment)
+        attachments.append(attachment)
+        return found
+
+    monkeypatch.setattr(client.Attachment, "read", noted)
+    return lambda: attachments[-1].recording().recorded if attachments else 0
+
+
 def wait_until_attached(program: Program) -> None:
     wait_for(lambda: program.do("from tessera.profiling.session import sessions; print(sessions.count())") == "1")
 
@@ -155,7 +170,11 @@ def test_what_cannot_be_written_is_kept(prof: Command, program: Program, tmp_pat
 
 
 def test_a_process_that_is_stopped_is_let_go_and_what_it_told_is_kept(
-    prof: Command, programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prof: Command,
+    programs: Programs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read_so_far: Callable[[], int],
 ) -> None:
     program = programs.start()
     program.do("step()")
@@ -163,7 +182,8 @@ def test_a_process_that_is_stopped_is_let_go_and_what_it_told_is_kept(
     def stop() -> None:
         try:
             wait_until_attached(program)
-            program.do("step(); __import__('time').sleep(0.5)")
+            program.do("step()")
+            wait_for(lambda: read_so_far() == 1)
             monkeypatch.setattr(client, "_ANSWER_S", 0.2)
             program.process.send_signal(signal.SIGSTOP)
             time.sleep(0.5)
@@ -177,14 +197,15 @@ def test_a_process_that_is_stopped_is_let_go_and_what_it_told_is_kept(
 
 
 def test_of_a_process_that_is_killed_what_was_read_is_exported(
-    prof: Command, programs: Programs, tmp_path: Path
+    prof: Command, programs: Programs, tmp_path: Path, read_so_far: Callable[[], int]
 ) -> None:
     program = programs.start()
     program.do("step()")
 
     def die() -> None:
         wait_until_attached(program)
-        program.do("step(); __import__('time').sleep(0.5)")  # the command reads every 0.1 s
+        program.do("step()")
+        wait_for(lambda: read_so_far() == 1)
         program.process.kill()
 
     with meanwhile(die):
@@ -250,7 +271,7 @@ def test_a_program_is_run_and_recorded_from_its_first_plan_to_its_last(
 
 
 def test_a_program_that_is_killed_passes_on_its_signal(prof: Command, script: Callable[..., Path]) -> None:
-    path = script("import os, time; time.sleep(0.5); os.kill(os.getpid(), 9)")
+    path = script("import os, time; time.sleep(2.0); os.kill(os.getpid(), 9)")
     _, said = prof("--", sys.executable, path, status=128 + 9)
     assert "5 of 5 kernels" in said
     assert "add x 5" in said

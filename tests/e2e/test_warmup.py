@@ -26,7 +26,7 @@ GENERATOR = torch.Generator().manual_seed(5)
 @pytest.fixture(autouse=True)
 def warming(cache_dir: Path) -> Iterator[None]:
     """Tuning is on, with all the time that the program takes but brief, and knows nothing."""
-    with settings.override(tune_budget_s=1.0):
+    with settings.override(tune_budget_s=0.5):
         autotune.enable(True, share=1.0)
         yield
     autotune.enable(False)

@@ -10,13 +10,14 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tests.fuzz.program import Program
+from tests.fuzz.ways import WAYS
 
 LIMIT_S = 120.0
 """Seconds after which a program hangs; the stacks of its threads are written down five seconds earlier."""
@@ -76,9 +77,11 @@ class Checker:
         self._end()
         self._folder.cleanup()
 
-    def seed(self, seed: int, gradients: bool = False) -> Outcome:
-        """Checks the program of a seed."""
-        return self._ask({"seed": seed, "gradients": gradients})
+    def seed(self, seed: int, gradients: bool = False, ways: Sequence[str] = (), second: bool = True) -> Outcome:
+        """Checks the program of a seed: its results in all ways or in those named, or its gradients, to second order or
+        only to first.
+        """
+        return self._ask({"seed": seed, "gradients": gradients, "ways": list(ways), "second": second})
 
     def program(self, program: Program, seed: int, gradients: bool = False, way: str = "") -> Outcome:
         """Checks a program, as that of the seed was; in one way alone, where one is named."""
@@ -195,9 +198,14 @@ class Tally:
         )
 
 
-def run(checker: Checker, seeds: Iterable[int], gradients: bool = False) -> Tally:
-    """Checks the programs of some seeds."""
+def run(checker: Checker, seeds: Iterable[int], gradients: bool = False, share: int = 1) -> Tally:
+    """Checks the programs of some seeds. Of the ways but the first, and of the gradients of gradients, each program
+    takes one of `share`, which another seed has another one of.
+    """
+    first, *others = WAYS
     tally = Tally()
     for seed in seeds:
-        tally.add(seed, checker.seed(seed, gradients))
+        turn = seed // 4 + seed  # patterns come by fours
+        ways = [first, *(way for place, way in enumerate(others) if (place + turn) % share == 0)]
+        tally.add(seed, checker.seed(seed, gradients, ways, turn % share == 0))
     return tally

@@ -26,7 +26,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {"program": program.to_json(), "operators": sorted(program.operators)}
     try:
         ways = request.get("ways") or tuple(WAYS)
-        checked = check_gradients(program, seed) if gradients else check(program, seed, ways)
+        checked = (
+            check_gradients(program, seed, request.get("second", True)) if gradients else check(program, seed, ways)
+        )
     except WrongResultError as error:
         return told | {"verdict": "wrong", "text": str(error), "way": error.way}
     except NotDifferentiableError as error:

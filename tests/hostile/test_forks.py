@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.whole import some
+from tests.whole import examples, some
 
 PROGRAM = """
 import faulthandler, importlib.abc, os, sys, threading, warnings
@@ -67,7 +67,8 @@ def test_a_fork_in_the_middle_of_the_first_evaluations_imports_evaluates(module:
 
 
 def test_forks_at_drawn_moments_of_the_first_evaluation_evaluate() -> None:
-    program = [sys.executable, "-m", "tests.hostile.moments", "--count", "12"]
+    count = examples(6, 12)
+    program = [sys.executable, "-m", "tests.hostile.moments", "--count", str(count)]
     done = subprocess.run(
         program,
         capture_output=True,
@@ -76,7 +77,7 @@ def test_forks_at_drawn_moments_of_the_first_evaluation_evaluate() -> None:
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert (done.returncode, done.stdout) == (0, "12 forks, 0 hung or were wrong\n"), done.stdout + done.stderr
+    assert (done.returncode, done.stdout) == (0, f"{count} forks, 0 hung or were wrong\n"), done.stdout + done.stderr
 
 
 LOADED = """

@@ -101,7 +101,7 @@ def test_decoys_do_not_keep_anybody_from_attaching(meeting_place: Path, user: in
 
 
 def test_a_process_that_only_has_decoys_is_not_taken_for_one_of_them(tmp_path: Path) -> None:
-    with subprocess.Popen(["sleep", "60"]) as other:
+    with subprocess.Popen(["sleep", "600"]) as other:
         wanted = places.process(other.pid)
         assert wanted is not None
         with (
@@ -143,9 +143,9 @@ def test_a_home_goes_on_when_descriptors_have_run_out(monkeypatch: pytest.Monkey
                 os.close(each)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         with caller:
-            asked = wire.receive(caller, wire.REQUEST_LIMIT, 10.0, 10.0)
+            asked = wire.receive(caller, wire.REQUEST_LIMIT, 60.0, 60.0)
             assert asked is not None
-            wire.send(caller, HELLO, whole_s=5.0)
+            wire.send(caller, HELLO, whole_s=60.0)
             assert came.wait(60.0)
         assert not refused.is_set()
 
@@ -156,7 +156,7 @@ def test_a_peer_that_does_not_read_holds_nobody_up() -> None:
         begun = time.monotonic()
         with pytest.raises(OSError, match="timed out"):
             wire.send(near, {"a": 1}, bytes(64 << 20), whole_s=0.3)
-        assert time.monotonic() - begun < 30
+        assert time.monotonic() - begun < 100
 
 
 def test_a_peer_that_reads_a_byte_now_and_then_holds_nobody_up() -> None:
@@ -174,7 +174,7 @@ def test_a_peer_that_reads_a_byte_now_and_then_holds_nobody_up() -> None:
         begun = time.monotonic()
         with pytest.raises(OSError, match="timed out"):
             wire.send(near, {"a": 1}, bytes(64 << 20), whole_s=0.3)
-        assert time.monotonic() - begun < 30
+        assert time.monotonic() - begun < 100
         ends.set()
         reading.join()
 
@@ -226,7 +226,7 @@ def answered(*answers: tuple[dict[str, Any], bytes]) -> socket.socket:
         with far, contextlib.suppress(OSError):
             for header, payload in answers:
                 wire.receive(far, wire.REQUEST_LIMIT, 5.0, 5.0)
-                wire.send(far, header, payload, whole_s=5.0)
+                wire.send(far, header, payload, whole_s=60.0)
 
     threading.Thread(target=answer, daemon=True).start()
     return near

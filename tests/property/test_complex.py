@@ -15,6 +15,7 @@ from tessera import op
 from tessera.errors import DTypeError, ShapeMismatchError, TesseraError
 from tessera.handle import Tensor
 from tests.property.operands import LAYOUTS, Shape, laid_out, shapes
+from tests.whole import examples
 
 Z, W = (torch.randn(5, 7, dtype=torch.complex64, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
 R = torch.randn(5, 7, generator=torch.Generator().manual_seed(3))
@@ -44,7 +45,7 @@ def drawn(data: st.DataObject, shape: Shape, dtype: torch.dtype) -> torch.Tensor
 
 
 @pytest.mark.parametrize("name", BINARY)
-@settings(max_examples=12)
+@settings(max_examples=examples(6, 12))
 @given(data=st.data())
 def test_arithmetic_of_drawn_shapes(name: str, data: st.DataObject) -> None:
     shape = data.draw(shapes(data.draw(st.integers(0, 3))))

@@ -16,6 +16,7 @@ from tessera.errors import ArgumentError, DTypeError
 from tessera.grad import grad, vjp
 from tessera.handle import Tensor
 from tests.property.operands import LAYOUTS, laid_out
+from tests.whole import examples
 
 ONE = ("fft", "ifft", "rfft", "irfft")
 TWO = ("fft2", "ifft2", "rfft2", "irfft2")
@@ -43,7 +44,7 @@ def wide(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ONE)
-@settings(max_examples=25)
+@settings(max_examples=examples(13, 25))
 @given(data=st.data())
 def test_one_axis(name: str, data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(EXTENTS, min_size=1, max_size=3)))
@@ -59,7 +60,7 @@ def test_one_axis(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", TWO)
-@settings(max_examples=15)
+@settings(max_examples=examples(8, 15))
 @given(data=st.data())
 def test_two_axes(name: str, data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(EXTENTS, min_size=2, max_size=3)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.mesh.checking import fault_of
+from tests.whole import examples
 
-SHARE = 200
+SHARE = examples(120, 200)
 """Seeds, each of which gives a graph whose results and one whose gradients are compared."""
 PARTS = 10
 

@@ -19,6 +19,7 @@ from tessera.runtime.libraries import fourier
 from tessera.scheduling.families.convolution.spectral_cost import fast_points
 from tests.property.checking import assert_same_bits
 from tests.property.operands import laid_out
+from tests.whole import examples
 
 
 def direct(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
@@ -44,7 +45,7 @@ EXTENT = st.sampled_from((1, 2, 3, 5, 8, 13, 31, 33))
 WINDOW = st.sampled_from((1, 2, 3, 5, 7, 16, 31))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30, 60))
 @given(data=st.data())
 def test_drawn_geometries(data: st.DataObject) -> None:
     images, groups = data.draw(st.sampled_from((0, 1, 1, 2, 3))), data.draw(st.sampled_from((1, 1, 2, 3)))
@@ -69,7 +70,7 @@ def test_drawn_geometries(data: st.DataObject) -> None:
     close(op.spectral_conv(x, kernel, bias, **options), direct(x, w, bias, **options))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30, 60))
 @given(data=st.data())
 def test_the_least_points_are_enough_whatever_side_is_padded(data: st.DataObject) -> None:
     """As few points as `ConvolutionGeometry` asks for, which sizes that are fast would hide."""

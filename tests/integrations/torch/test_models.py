@@ -59,7 +59,8 @@ def distance(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
     return float((off / sum(float(each.square().sum()) for each in wanted)) ** 0.5)
 
 
-@pytest.mark.parametrize("name", MODELS)
+# Those that the next test leaves out, as far as not all are run.
+@pytest.mark.parametrize("name", some([*list(MODELS)[1:], *list(MODELS)[:1]]))
 def test_a_model_is_as_exact_as_eager(name: str) -> None:
     graphs, ((_, ours), (_, eager), (_, wide)) = run(name, train=False)
     assert (ours.dtype, ours.shape, ours.stride()) == (eager.dtype, eager.shape, eager.stride())

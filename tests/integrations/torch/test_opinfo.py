@@ -9,8 +9,9 @@ import torch
 
 from tessera.integrations.torch.partitions.partition import BackendWarning
 from tests.integrations.torch.opinfo import DTYPES, drawn, outcome
+from tests.whole import examples
 
-SAMPLES = 8
+SAMPLES = examples(5, 8)
 """Of each dtype: about a second each, most of it compiling."""
 
 

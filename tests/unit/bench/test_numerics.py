@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,11 @@ def test_arguments_leave_out_no_exponent() -> None:
     assert len(arguments(torch.bfloat16)) == 1 << 16
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("function", "dtype"),
+    some(product(FUNCTIONS, DTYPES), lambda case: case[0].name),
+    ids=lambda part: getattr(part, "name", part),
+)
 def test_functions_are_no_worse_than_torchs(function: Function, dtype: str) -> None:
     found = functions.row(function, dtype, stride=30011)
     allowed = {"erf": 5.0}.get(function.name, ENOUGH_ULP) if dtype == "fp32" else 0.51

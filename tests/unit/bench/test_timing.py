@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
-from bench.timing import LONG_CALL_S, Batch, Budget, Samples, calibrate, interleave, time_batch
+import bench.timing
+from bench.timing import BATCH_S, LONG_CALL_S, Batch, Budget, Samples, calibrate, interleave, time_batch
 
 
 @dataclass
@@ -90,10 +90,28 @@ def test_a_batch_warms_up_and_then_runs_the_calls_asked_for() -> None:
     assert len(calls) == 12
 
 
-def test_short_calls_make_large_batches() -> None:
-    assert calibrate(lambda: None) > 100
+@dataclass
+class Work:
+    """Calls that take seconds of a clock of their own: those given, in turn, then `usual_s` each."""
+
+    usual_s: float
+    durations: Iterator[float] = field(default_factory=lambda: iter(()))
+    now: float = 0.0
+
+    def __call__(self) -> None:
+        self.now += next(self.durations, self.usual_s)
+
+    def perf_counter(self) -> float:
+        return self.now
 
 
-def test_a_first_call_that_compiles_does_not_make_batches_small() -> None:
-    durations = iter([2 * LONG_CALL_S])
-    assert calibrate(lambda: time.sleep(next(durations, 0.0))) > 1
+def test_short_calls_make_large_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work(BATCH_S / 200, iter([BATCH_S / 200, BATCH_S]))  # one of those that are timed is disturbed
+    monkeypatch.setattr(bench.timing, "time", work)
+    assert calibrate(work) == 200
+
+
+def test_a_first_call_that_compiles_does_not_make_batches_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work(BATCH_S / 200, iter([2 * LONG_CALL_S]))
+    monkeypatch.setattr(bench.timing, "time", work)
+    assert calibrate(work) == 200

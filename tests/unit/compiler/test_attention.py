@@ -21,6 +21,7 @@ from tessera.ops.attention.records import visible_pairs
 from tessera.scheduling.families.attention.space import AttentionProblem, space
 from tessera.typing import ArrayLike
 from tests.threads import torch_threads
+from tests.whole import some
 
 INFINITY = math.inf
 
@@ -280,8 +281,10 @@ def _holes(queries: int, keys: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("pattern", [_future, _window, _padding, _holes])
-@pytest.mark.parametrize(("queries", "keys"), [(130, 200), (65, 64), (200, 129)])
-@pytest.mark.parametrize("boolean", [True, False])
+@pytest.mark.parametrize(
+    ("queries", "keys", "boolean"),
+    some([(*lengths, boolean) for boolean in (True, False) for lengths in ((130, 200), (65, 64), (200, 129))]),
+)
 def test_blocks_that_a_mask_hides_are_left_out(
     pattern: Callable[[int, int], torch.Tensor], queries: int, keys: int, boolean: bool
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from tessera import op, profile
 from tessera.compiler.explain.inspection import choices_of, schedules_of
 from tessera.ops import oracle
 from tests.threads import torch_threads
-from tests.whole import examples
+from tests.whole import examples, some
 
 HEADS = st.sampled_from(((1, 1), (3, 1), (4, 2), (6, 6)))
 LENGTHS = st.tuples(st.sampled_from((1, 2, 7, 33, 70)), st.sampled_from((1, 3, 40, 129, 300)))
@@ -124,11 +125,18 @@ def test_pairs_of_bf16_err_no_more_than_torch() -> None:
 # -- keys in parts ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize(
-    ("queries", "keys", "heads", "shared"), [(1, 700, 1, 1), (1, 520, 6, 3), (3, 1111, 2, 2), (7, 600, 1, 1)]
+    ("lengths", "dtype"),
+    some(
+        product(
+            ((1, 700, 1, 1), (1, 520, 6, 3), (3, 1111, 2, 2), (7, 600, 1, 1)),
+            (torch.float32, torch.bfloat16, torch.float64),
+        ),
+        lambda case: case[0],
+    ),
 )
-def test_parts_of_keys_are_joined(queries: int, keys: int, heads: int, shared: int, dtype: torch.dtype) -> None:
+def test_parts_of_keys_are_joined(lengths: tuple[int, int, int, int], dtype: torch.dtype) -> None:
+    queries, keys, heads, shared = lengths
     q = normal(2, heads, queries, 40, dtype=dtype)
     k, v = normal(2, shared, keys, 40, dtype=dtype), normal(2, shared, keys, 24, dtype=dtype, seed=1)
     mask = normal(queries, keys) > -1

@@ -14,11 +14,12 @@ from tessera import Tensor, op
 from tessera.errors import DTypeError
 from tessera.ops.algebra import call
 from tests.property.checking import evaluated
+from tests.whole import examples
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.int64, torch.bool)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(13, 25))
 @given(st.integers(1, 3), st.integers(1, 140), st.sampled_from(((0,), (1,), (0, 1))), st.sampled_from(DTYPES))
 def test_flipped_along_any_axes(rows: int, columns: int, axes: tuple[int, ...], dtype: torch.dtype) -> None:
     x = torch.randint(-3, 3, (rows, columns + 2), generator=torch.Generator().manual_seed(columns)).to(dtype)[:, 1:-1]

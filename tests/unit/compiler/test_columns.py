@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tessera import Tensor, op
 from tests.property.checking import evaluated
 from tests.unit.compiler.interpreting import interpreted
+from tests.whole import examples
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int32, torch.int8)
 
@@ -32,7 +33,7 @@ def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
 LAYOUTS = st.sampled_from(("rows", "columns", "apart"))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20, 40), deadline=None)
 @given(
     st.integers(1, 60),
     st.integers(1, 9),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from itertools import product
 from typing import Any
 
 import numpy
@@ -22,6 +23,7 @@ from tessera.runtime.memory import buffers
 from tessera.runtime.memory.derived import derivation
 from tessera.scheduling.families.product.decompositions.few_columns import FEW
 from tessera.target import detect
+from tests.whole import examples, some
 
 RELATIVE = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, torch.float64: 1e-13}
 
@@ -47,7 +49,7 @@ def check(x: torch.Tensor, w: torch.Tensor, result: Tensor) -> None:
     assert bool(((result.torch().double() - expected).abs() <= bound + 1e-12).all())
 
 
-@checked(max_examples=40, deadline=None)
+@checked(max_examples=examples(20, 40), deadline=None)
 @given(
     st.integers(0, 40),
     st.integers(0, 300),
@@ -71,9 +73,17 @@ def test_products_with_constants(
         assert copies(constant) == 1
 
 
-@pytest.mark.parametrize("narrow", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("wide", [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn])
-@pytest.mark.parametrize("rows", [1, 5, 40])
+@pytest.mark.parametrize(
+    ("narrow", "wide", "rows"),
+    some(
+        product(
+            (torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16),
+            (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn),
+            (1, 5, 40),
+        ),
+        lambda case: case[:2],
+    ),
+)
 def test_narrow_weights_are_packed_whatever_they_meet(narrow: torch.dtype, wide: torch.dtype, rows: int) -> None:
     x, w = torch.randn(rows, 70).to(wide), torch.randn(90, 70).to(narrow)
     result = op.matmul(x, op.constant(w).T)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import product
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tessera.scheduling.families.convolution.space import space
 from tessera.typing import ArrayLike
 from tests.threads import torch_threads
 from tests.unit.compiler.interpreting import interpreted
+from tests.whole import examples, some
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -42,18 +44,17 @@ def close(result: torch.Tensor, wanted: torch.Tensor, terms: int = 1) -> None:
     torch.testing.assert_close(result.double(), wanted, rtol=bound, atol=bound * math.sqrt(terms))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"stride": 2, "padding": 1},
-        {"stride": (2, 1), "padding": (0, 4), "dilation": (1, 2)},
-        {"padding": "same", "dilation": 2},
-        {"padding": "valid"},
-        {"groups": 3, "padding": 6},
-    ],
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"stride": 2, "padding": 1},
+    {"stride": (2, 1), "padding": (0, 4), "dilation": (1, 2)},
+    {"padding": "same", "dilation": 2},
+    {"padding": "valid"},
+    {"groups": 3, "padding": 6},
 )
+
+
+@pytest.mark.parametrize(("settings", "dtype"), some(product(SETTINGS, FLOATS), lambda case: str(case[0])))
 def test_settings_mean_what_they_mean_in_torch(dtype: torch.dtype, settings: dict[str, Any]) -> None:
     groups = settings.get("groups", 1)
     x, w = normal(2, 9, 8, 11, dtype=dtype), normal(36, 9 // groups, 3, 3, dtype=dtype)
@@ -63,7 +64,7 @@ def test_settings_mean_what_they_mean_in_torch(dtype: torch.dtype, settings: dic
     close(last.torch().permute(0, 3, 1, 2), wanted, w[0].numel())
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(4, 8), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_interpreter_and_machine_code_agree_with_float64(data: st.DataObject) -> None:
     draw = data.draw

@@ -27,6 +27,7 @@ from tests.unit.scheduling import specs
 from tests.unit.scheduling.families.product.test_contraction import SMALL
 from tests.unit.scheduling.families.product.test_packed import over_panels, packed
 from tests.unit.scheduling.problems import AVX512, contraction_problem
+from tests.whole import examples
 
 EXTENTS = st.integers(1, 40)
 
@@ -38,7 +39,7 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.where(torch.rand(shape, generator=generator) < 0.2, torch.tensor(-128, dtype=torch.int8), values)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15, 30), deadline=None)
 @given(st.integers(0, 40), st.integers(0, 300), st.integers(0, 70), st.booleans(), st.booleans(), st.booleans())
 def test_sums_are_exact(m: int, k: int, n: int, turned: bool, batched: bool, marked: bool) -> None:
     batch = (2,) if batched else ()
@@ -80,7 +81,7 @@ def compiled(module: ModuleOp) -> LoadedKernel:
     return backend.load(backend.compile(module, target.detect(), keep=False))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(5, 10), deadline=None)
 @given(EXTENTS, EXTENTS, EXTENTS, st.integers(0, 1 << 20))
 def test_tile_ir_means_the_same_to_its_interpreter_and_to_cpus(m: int, n: int, k: int, seed: int) -> None:
     module = quads(m, n, k, seed)
@@ -93,7 +94,7 @@ def test_tile_ir_means_the_same_to_its_interpreter_and_to_cpus(m: int, n: int, k
     assert torch.equal(computed, interpreted)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(13, 25), deadline=None)
 @given(
     st.lists(st.integers(1, 30), min_size=1, max_size=3),
     st.sampled_from((torch.float32, torch.bfloat16, torch.float16, torch.float64)),
@@ -120,7 +121,7 @@ def test_zeros_and_what_is_no_number() -> None:
     assert not scale.torch()[2:].isfinite().any()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10, 20), deadline=None)
 @given(
     st.integers(1, 20),
     st.integers(1, 200),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tessera import op
 from tests.property.checking import evaluated
 from tests.unit.compiler.interpreting import interpreted
+from tests.whole import examples
 
 LAST = torch.channels_last
 
@@ -45,7 +46,7 @@ def test_what_operands_do_not_share_is_contiguous() -> None:
     assert op.relu(every_second).torch().is_contiguous(), "not dense, and so no order to keep"
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(8, 15))
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=4), st.randoms(use_true_random=False))
 def test_every_permutation_is_kept(shape: list[int], random: object) -> None:
     order = list(range(len(shape)))

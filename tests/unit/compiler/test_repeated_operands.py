@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import Tensor, op
+from tests.whole import examples
 
 EXTENTS = st.sampled_from((1, 2, 5, 8, 17, 33))
 
@@ -26,7 +27,7 @@ def drawn(*shape: int) -> torch.Tensor:
     return torch.rand(shape, dtype=torch.float64) + 0.5
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(13, 25))
 @given(EXTENTS, EXTENTS, EXTENTS)
 def test_a_product_of_rows_that_are_scaled_by_a_computed_column(m: int, n: int, k: int) -> None:
     a, b, rows, columns = drawn(m, k), drawn(k, n), drawn(m, 3), drawn(3, n)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from itertools import product
 
 import pytest
 from xdsl.dialects.builtin import ModuleOp
@@ -30,6 +31,7 @@ from tessera.scheduling.passes import lowered_kernel
 from tessera.target import Target
 from tests.baseline.programs import OPERATORS, PROGRAMS
 from tests.unit.scheduling.problems import AMX
+from tests.whole import some
 
 
 def expect_same(launch: Launch, device: Target) -> None:
@@ -45,7 +47,7 @@ def expect_same_kernel(spec: Spec, schedule: Schedule, extents: Mapping[str, int
     assert print_module(lowered_kernel(read, device)) == print_module(lower(spec, schedule, device)), text
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", some(PROGRAMS))
 def test_kernels_of_cpus(program: str) -> None:
     compiler = DeviceCompiler(AMX, cpu_backend())
     for drawn in (False, True):
@@ -61,8 +63,7 @@ def test_kernels_of_cpus(program: str) -> None:
             expect_same(launch, AMX)
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("name", ["sm90", "gfx942"])
+@pytest.mark.parametrize(("operator", "name"), some(product(OPERATORS, ("sm90", "gfx942")), lambda case: case[0]))
 def test_kernels_of_gpus(operator: str, name: str) -> None:
     function, shapes, dtype = OPERATORS[operator]
     device = target.gpu(name)

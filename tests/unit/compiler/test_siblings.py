@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Literal
 
 import numpy
@@ -16,6 +17,7 @@ from tessera.runtime.memory import buffers
 from tessera.target import detect
 from tessera.typing import ArrayLike
 from tests.unit.compiler.interpreting import interpreted
+from tests.whole import examples, some
 
 PRECISION = {torch.float32: 2e-6, torch.bfloat16: 2.0**-6, torch.float16: 2.0**-9, torch.float64: 1e-14}
 """Of the largest possible value of a result, by dtype."""
@@ -60,7 +62,7 @@ def is_one_kernel(tensor: Tensor) -> bool:
     return "stay in registers" in line
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8, 15), deadline=None)
 @given(
     st.integers(0, 40),
     st.integers(0, 300),
@@ -78,7 +80,7 @@ def test_gated_products_of_constants(
     check(gated(x, *marked).torch(), x, *weights)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(5, 10), deadline=None)
 @given(st.integers(1, 14), st.integers(2, 40), st.integers(9, 40), st.booleans(), st.integers(0, 1 << 20))
 def test_the_interpreter_agrees(m: int, k: int, n: int, pairs: bool, seed: int) -> None:
     dtype = torch.bfloat16 if pairs else torch.float32
@@ -89,8 +91,10 @@ def test_the_interpreter_agrees(m: int, k: int, n: int, pairs: bool, seed: int) 
     check(interpreted(result, seed), x, *weights)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5, 8, 12, 13, 33, 150])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("rows", "dtype"),
+    some(product((1, 2, 5, 8, 12, 13, 33, 150), (torch.float32, torch.bfloat16)), lambda case: case[0]),
+)
 def test_any_number_of_rows(rows: int, dtype: torch.dtype) -> None:
     x, weights = drawn(rows, 700, dtype=dtype), [drawn(700, 90, dtype=dtype, seed=seed) for seed in (1, 2)]
     result = gated(x, *map(op.constant, weights))

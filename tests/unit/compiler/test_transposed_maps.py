@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tessera import op
 from tests.property.checking import evaluated
 from tests.unit.compiler.interpreting import interpreted
+from tests.whole import examples
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int8, torch.int32, torch.int64)
 SIDES = st.sampled_from((1, 2, 3, 7, 16, 17, 33, 64))
@@ -20,7 +21,7 @@ def numbers(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tens
     return torch.randint(-9, 9, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(6, 12))
 @given(st.lists(SIDES, min_size=2, max_size=3), st.randoms(use_true_random=False), st.sampled_from(DTYPES))
 def test_permuted_beside_contiguous(shape: list[int], random: object, dtype: torch.dtype) -> None:
     order = list(range(len(shape)))

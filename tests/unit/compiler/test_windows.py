@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import product
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tessera.errors import ArgumentError, DeviceError, DTypeError, MemoryLimitEr
 from tessera.ir.graph.operations import GraphOperation
 from tessera.ops import oracle
 from tessera.scheduling.families.window.space import WindowProblem, space
+from tests.whole import examples, some
 
 functional = torch.nn.functional
 Layout = Any
@@ -46,7 +48,7 @@ def planes(x: torch.Tensor, layout: str) -> torch.Tensor:
 # -- depthwise convolution --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(6, 12))
 @given(
     st.sampled_from(("NCHW", "NHWC")),
     st.tuples(st.integers(1, 2), st.sampled_from((1, 3, 17, 40)), st.integers(5, 40), st.integers(5, 40)),
@@ -77,8 +79,10 @@ def test_dilation_spreads_the_taps() -> None:
     close(op.depthwise_conv2d(x, weight, padding=2, dilation=2), expected)
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize(
+    ("dtype", "layout"),
+    some(product((torch.bfloat16, torch.float16, torch.float64), ("NCHW", "NHWC")), lambda case: case[0]),
+)
 def test_dtypes(layout: Layout, dtype: torch.dtype) -> None:
     x, weight = arranged(normal(1, 20, 18, 21), layout).to(dtype), normal(20, 3, 3).to(dtype)
     result = op.depthwise_conv2d(x, weight, padding=1, stride=2, layout=layout)
@@ -206,7 +210,7 @@ POOLS = st.tuples(
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(6, 12))
 @given(POOLS, st.integers(1, 2))
 def test_max_pool_is_torchs(drawn: Any, dilation: int) -> None:
     layout, shape, kernel, stride, pads, ceil_mode = drawn
@@ -221,7 +225,7 @@ def test_max_pool_is_torchs(drawn: Any, dilation: int) -> None:
     assert torch.equal(planes(result, layout).nan_to_num(nan=1e9), expected.nan_to_num(nan=1e9))
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(6, 12))
 @given(POOLS, st.booleans(), st.sampled_from((None, None, 7)))
 def test_avg_pool_is_torchs(drawn: Any, count_include_pad: bool, divisor: int | None) -> None:
     layout, shape, kernel, stride, pads, ceil_mode = drawn

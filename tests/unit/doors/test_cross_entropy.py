@@ -18,6 +18,7 @@ from tessera.errors import ArgumentError, DTypeError, IndexRangeError, ShapeMism
 from tessera.handle import Tensor
 from tests.property.checking import evaluated
 from tests.unit.doors.tile_oracle import interpreted
+from tests.whole import examples
 
 functional = torch.nn.functional
 
@@ -31,7 +32,7 @@ def targets_of(shape: tuple[int, ...], classes: int, seed: int, ignored: int | N
 
 
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=examples(8, 15))
 def test_losses_are_torchs(data: st.DataObject) -> None:
     rows, classes = data.draw(st.sampled_from((1, 2, 7, 33))), data.draw(st.sampled_from((1, 3, 17, 50, 1031)))
     rest = data.draw(st.sampled_from(((), (), (3,), (2, 5))))

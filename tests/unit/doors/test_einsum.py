@@ -14,6 +14,7 @@ from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.ops.contraction.einsum_notation import EXHAUSTIVE, contraction_order
 from tests.property.operands import LAYOUTS, laid_out
+from tests.whole import examples
 
 EXTENTS = {"a": 2, "b": 3, "c": 1, "i": 5, "j": 7, "k": 4}
 
@@ -32,7 +33,7 @@ def equations() -> st.SearchStrategy[str]:
 
 
 @given(equation=equations(), layout=st.sampled_from(LAYOUTS), seed=st.integers(0, 1 << 16))
-@settings(max_examples=25)
+@settings(max_examples=examples(13, 25))
 def test_drawn_equations_are_torchs(equation: str, layout: str, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     terms = equation.partition("->")[0].split(",")

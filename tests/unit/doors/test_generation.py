@@ -19,6 +19,7 @@ from tests.property.checking import evaluated
 from tests.property.operands import shapes
 from tests.unit.doors.tile_oracle import interpreted
 from tests.unit.ops.torch_emitter import TorchEmitter, Value
+from tests.whole import examples
 
 
 def iota(*shape: int) -> Tensor:
@@ -30,7 +31,7 @@ def iota(*shape: int) -> Tensor:
 
 
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=examples(8, 15))
 def test_numbers_meet_operands_of_any_layout(data: st.DataObject) -> None:
     rank = data.draw(st.integers(1, 4))
     shape = tuple(min(extent, 33) for extent in data.draw(shapes(rank)))
@@ -47,7 +48,7 @@ def test_numbers_meet_operands_of_any_layout(data: st.DataObject) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=12)
+@settings(max_examples=examples(6, 12))
 def test_numbers_are_reduced_along_any_axes(data: st.DataObject) -> None:
     shape = tuple(min(extent, 33) for extent in data.draw(shapes(3)))
     first = data.draw(st.integers(0, 2))

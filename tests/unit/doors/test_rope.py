@@ -11,6 +11,7 @@ from tessera import grad, op
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tests.property.checking import evaluated
+from tests.whole import examples
 
 
 def angles(positions: torch.Tensor, size: int, theta: float) -> torch.Tensor:
@@ -33,7 +34,7 @@ def turned(x: torch.Tensor, angle: torch.Tensor, axis: int, interleaved: bool) -
 
 
 @given(data=st.data())
-@settings(max_examples=12)
+@settings(max_examples=examples(6, 12))
 def test_rotations_are_float64s(data: st.DataObject) -> None:
     lead = data.draw(st.sampled_from(((), (2,), (2, 3))))
     length, pairs = data.draw(st.sampled_from((1, 5, 33))), data.draw(st.sampled_from((1, 4, 17)))

@@ -37,7 +37,7 @@ def succeeds_in_a_fork_while_held(locks: list[Any], action: Callable[[], bool]) 
             warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, from Python 3.12 on
             child = os.fork()
         if child == 0:
-            signal.alarm(60)
+            signal.alarm(180)
             os._exit(0 if action() else 1)
         return os.waitpid(child, 0)[1] == 0
     finally:
@@ -48,7 +48,7 @@ def succeeds_in_a_fork_while_held(locks: list[Any], action: Callable[[], bool]) 
 def test_a_lock_that_another_thread_holds_is_free_in_a_fork() -> None:
     plain, recursive = forks.lock(), forks.recursive_lock()
     assert succeeds_in_a_fork_while_held(
-        [plain, recursive], lambda: plain.acquire(timeout=10) and recursive.acquire(timeout=10)
+        [plain, recursive], lambda: plain.acquire(timeout=60) and recursive.acquire(timeout=60)
     )
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 PAGES: Final = ("overview", "kernels", "timeline", "roofline", "collectives", "counters", "code", "flame", "compare")
-PATIENCE_MS: Final = 60_000
+PATIENCE_MS: Final = 120_000
 
 
 @dataclass

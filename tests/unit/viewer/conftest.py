@@ -15,7 +15,7 @@ from tessera.viewer.app import Viewer
 from tessera.viewer.runs import runs_at
 from tessera.viewer.server import serving
 from tests.unit.viewer.asking import viewer_of
-from tests.unit.viewer.browsing import CHROMIUM, Show, Shown
+from tests.unit.viewer.browsing import CHROMIUM, PATIENCE_MS, Show, Shown
 
 
 @pytest.fixture(scope="package")
@@ -39,6 +39,7 @@ def show(browser: Any) -> Iterator[Show]:
         *traces: Trace, file: Path | None = None, folder: Path | None = None, max_bytes: float = math.inf
     ) -> Shown:
         context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=file is not None)
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         if file is not None:
             return Shown(context.new_page(), file.as_uri())

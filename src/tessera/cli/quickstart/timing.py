@@ -16,12 +16,14 @@ SETTLE_S = 0.01
 FEWEST_QUIET = 3
 
 
-def compare(calls: Mapping[str, Callable[[], object]], seconds: float = COMPARISON_S) -> dict[str, tuple[float, bool]]:
-    """The median seconds of each call, taking turns, and whether it rests on undisturbed samples.
+def compare(calls: Mapping[str, Callable[[], object]], seconds: float | None = None) -> dict[str, tuple[float, bool]]:
+    """The median seconds of each call, taking turns for `seconds` (default: `COMPARISON_S`), and whether it rests on
+    undisturbed samples.
 
     Samples taken while other programs wanted the CPU are dropped, unless fewer than three others are left. Of a call
     that takes longer than `seconds` one sample is enough, as bf16 products of torch on a CPU without bf16.
     """
+    seconds = COMPARISON_S if seconds is None else seconds
     meter = ContentionMeter()
     quiet: dict[str, list[float]] = {name: [] for name in calls}
     every: dict[str, list[float]] = {name: [] for name in calls}

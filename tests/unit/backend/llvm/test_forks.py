@@ -28,8 +28,8 @@ def test_a_fork_waits_for_who_compiles_and_can_compile_itself() -> None:
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, from Python 3.12 on
         child = os.fork()
     if child == 0:
-        signal.alarm(30)
-        os._exit(0 if engine.lock.acquire(timeout=10) else 1)
+        signal.alarm(120)
+        os._exit(0 if engine.lock.acquire(timeout=60) else 1)
     compiler.join(60)
     assert os.waitpid(child, 0)[1] == 0
 

@@ -14,6 +14,7 @@ from tessera.scheduling.families.product.gpu.lowering import lower_contraction_g
 from tessera.scheduling.families.product.gpu.problem import contraction_gpu_problem
 from tests.unit.backend.triton.promises import aligned
 from tests.unit.scheduling import specs
+from tests.whole import examples
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
@@ -31,7 +32,7 @@ def test_what_the_rules_permit_compiles_and_fits(name: str, math: str | None) ->
     space = gpu_space.space(contraction_gpu_problem(spec, {"m": 4096, "n": 4096, "k": 4096}, gpu))
     random = Random(7)
     # The parts of a split K are compiled as any product: one kernel stands for both.
-    schedules = [space.default, *(space.draw(random, 200).replace(split_k=1) for _ in range(3))]
+    schedules = [space.default, *(space.draw(random, 200).replace(split_k=1) for _ in range(examples(1, 3)))]
     candidates = [aligned(lower_contraction_gpu(spec, schedule), note=str(schedule)) for schedule in schedules]
     for schedule, facts in zip(schedules, static_facts(candidates, gpu), strict=True):
         assert isinstance(facts, StaticFacts), (schedule, facts)

@@ -15,6 +15,7 @@ from tessera.compiler import pipeline
 from tessera.compiler.decompose import cases
 from tessera.handle import Tensor
 from tessera.scheduling.families import registry
+from tests.whole import examples
 
 NORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., torch.Tensor]]] = {
     "rms_norm": (op.rms_norm, lambda x, w: torch.nn.functional.rms_norm(x, x.shape[-1:], w, 1e-6)),
@@ -44,7 +45,7 @@ def normal(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 @pytest.mark.usefixtures("always")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(13, 25), deadline=None)
 @given(st.sampled_from(list(NORMS)), st.integers(1, 40), st.integers(1, 300), st.integers(9, 70), st.booleans())
 def test_a_norm_and_a_product_are_one_kernel(norm: str, m: int, k: int, n: int, constant: bool) -> None:
     ours, reference = NORMS[norm]

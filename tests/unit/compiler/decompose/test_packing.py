@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from tessera import op
 from tessera import settings as environment
 from tests.property.checking import evaluated
+from tests.whole import examples
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.int8)
 
 
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=examples(8, 16), deadline=None)
 @given(
     st.integers(1, 50),
     st.integers(9, 80),

@@ -16,6 +16,7 @@ from tessera.compiler.device import compilers
 from tessera.handle import Tensor
 from tessera.scheduling.families.rows import stages
 from tessera.typing import ArrayLike
+from tests.whole import examples
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_what_users_pin_is_one_kernel() -> None:
 
 
 @pytest.mark.usefixtures("always")
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8, 15), deadline=None)
 @given(st.integers(1, 40), st.integers(1, 70), st.integers(0, 1))
 def test_stages_give_what_the_operators_give(rows: int, columns: int, axis: int) -> None:
     x = torch.randn(rows, columns)

@@ -19,6 +19,7 @@ from tessera.handle import Tensor
 from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.ops import oracle
 from tessera.rewrite.rules.idioms import IDIOMS
+from tests.whole import examples
 
 INFINITY = math.inf
 Scores = Callable[[Tensor], Tensor]
@@ -253,7 +254,7 @@ def test_other_comparisons_of_positions_stay_masks() -> None:
 EXTENTS = st.sampled_from((1, 2, 3, 7, 16, 33))
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20, 40), suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_drawn_attention_is_what_its_operators_say(data: st.DataObject) -> None:
     batch, heads, queries, keys, size, values = (data.draw(EXTENTS) for _ in range(6))

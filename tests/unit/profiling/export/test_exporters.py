@@ -50,7 +50,7 @@ def test_prometheus_reads_totals_and_last_values(tmp_path: Path) -> None:
     assert read["tessera_operator_calls_total", add] == 4
     assert read["tessera_operator_flops_total", add] == 4 * 16
     assert read["tessera_operator_bytes_total", add] == 4 * 128
-    assert 0 < read["tessera_operator_seconds_total", add] < 1
+    assert 0 < read["tessera_operator_seconds_total", add] < 60
     values = {dict(labels)["name"]: value for (name, labels), value in read.items() if name == "tessera_counter"}
     assert values == {"loss": 1.5, 'odd "name"\\\n': math.inf}
     assert exporter.latest == (tmp_path / "tessera.prom").read_text()

@@ -230,7 +230,7 @@ def test_this_process_is_sampled() -> None:
     assert {"cpu_pct", "rss_bytes"} <= set(rows["kernel_name"])
     assert rows["start_ns"].is_sorted()
     assert rows["start_ns"].min() >= 0  # type: ignore[operator]
-    assert rows.filter(polars.col("kernel_name") == "cpu_pct")["value"].max() > 10  # type: ignore[operator]
+    assert rows.filter(polars.col("kernel_name") == "cpu_pct")["value"].max() > 1  # type: ignore[operator]
     assert "pss_bytes" not in set(rows["kernel_name"])
 
 
@@ -362,7 +362,7 @@ def test_a_fork_ends_the_sampling_and_reads_no_more() -> None:
         time.sleep(0.001)
     child = os.fork()
     if child == 0:
-        signal.alarm(10)  # a lock that nobody frees would hang here
+        signal.alarm(60)  # a lock that nobody frees would hang here
         before = len(sampled._series[0].take()[0])
         sampled.end()
         read = len(sampled._series[0].take()[0])
@@ -381,7 +381,7 @@ def test_a_fork_does_not_wait_for_native_code_that_was_reading() -> None:
         time.sleep(0.001)
     child = os.fork()
     if child == 0:
-        signal.alarm(10)
+        signal.alarm(60)
         sampled._polling._plan[0] = 1  # as where the fork catches the loop between two files
         sampled.end()
         os._exit(0 if len(sampled._polled[0].take()[0]) >= 3 else 1)

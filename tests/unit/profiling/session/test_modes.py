@@ -124,10 +124,19 @@ def test_no_warning_where_sums_are_all_that_is_written(tmp_path: Path, recwarn: 
     assert [each for each in recwarn if "keeps no kernels" in str(each.message)] == []
 
 
+def wait_for_ticks(session: profile.Session, count: int) -> None:
+    """Waits until a session has read its samplers so often."""
+    sampling, limit = session._sampling, time.monotonic() + 60
+    assert sampling is not None
+    while sampling.ticks < count:
+        assert time.monotonic() < limit
+        time.sleep(0.001)
+
+
 def test_samples_stand_beside_kernels(cache_dir: Path) -> None:
     with profile.session(activities=["cpu"], sample_interval_ms=2) as session:
         run(two_step_plan())
-        time.sleep(0.02)
+        wait_for_ticks(session, 6)  # of readings that lie too near one is left out
     samples = [record for record in session.records() if record.kind == "sample"]
     assert len({record.start_us for record in samples}) > 2
     assert all(record.value is not None for record in samples)
@@ -141,11 +150,11 @@ def test_no_sample_is_older_than_its_session(cache_dir: Path, monkeypatch: pytes
 
     def slowly() -> None:  # as results that were pending before the session
         computed()
-        time.sleep(0.02)
+        time.sleep(0.02)  # ten intervals, in which nothing is read
 
     monkeypatch.setattr(sessions, "flush", slowly)
     with profile.session(activities=["cpu"], sample_interval_ms=2) as session:
-        time.sleep(0.02)
+        wait_for_ticks(session, 3)
     starts = [record.start_us for record in session.records() if record.kind == "sample"]
     assert starts
     assert min(starts) >= 0
@@ -167,7 +176,7 @@ def test_a_session_that_does_not_begin_samples_nothing(cache_dir: Path, monkeypa
 def test_power_that_cannot_be_read_says_why(cache_dir: Path) -> None:
     with profile.session(activities=["power"]) as session:
         run(two_step_plan())
-        time.sleep(0.03)
+        wait_for_ticks(session, 3)
     trace = session.trace()
     powers = trace.events.collect()["power_w"].drop_nulls()
     assert len(powers) or trace.capability["power_w"]

@@ -26,6 +26,7 @@ from tessera.profiling.tiles.tile_profile import ALONE, LOST_RECORDS, NO_TILES, 
 from tessera.profiling.tiles.tiles import HELD, ClockCost, TileTimes, collecting
 from tessera.profiling.trace.schema import Record
 from tessera.scheduling.language.schedule import Schedule
+from tests.whole import some
 
 PINNED = (48, 64, 32)
 
@@ -147,8 +148,9 @@ def transposed() -> Tensor:
     return op.gelu(op.tensor(drawn(41, 67)).T + drawn(67, 41))
 
 
-@pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "threads"), some([(name, threads) for name in STEPS for threads in (1, 2)], lambda case: case[0])
+)
 def test_timed_builds_give_the_same_bits_and_times_within_the_call(name: str, threads: int) -> None:
     kept: list[torch.Tensor] = []
     with settings.override(threads=threads):

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -431,22 +432,24 @@ def page(text: str) -> None:
         tell(code=error.code)
 
 
-def two_threads() -> None:
-    """Two threads of a rank in one group at a time."""
-    job = join()
+def two_threads(folder: str) -> None:
+    """Two threads of a rank in one group at a time; the other rank comes once that has been refused."""
+    job, refused = join(), Path(folder) / "refused"
     group = job.communicator(range(job.size))
     if job.rank == 0:
         held = threading.Thread(target=group.barrier)
         held.start()
-        time.sleep(0.3)
+        while job.watcher.pages[0].latest() is None:
+            time.sleep(0.001)
         try:
             group.barrier()
         except TesseraError as error:
             tell(code=error.code)
-        time.sleep(0.5)
+        refused.touch()
         held.join()
     else:
-        time.sleep(1.0)
+        while not refused.exists():
+            time.sleep(0.001)
         group.barrier()
         tell(code=None)
 

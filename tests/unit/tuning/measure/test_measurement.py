@@ -50,7 +50,7 @@ def test_right_candidates_are_timed_in_the_order_given(measurer: SubprocessMeasu
     for trial in trials:
         assert trial.outcome == "ok"
         assert trial.timing is not None
-        assert 0 < trial.timing.low_s <= trial.timing.median_s <= trial.timing.high_s < 1
+        assert 0 < trial.timing.low_s <= trial.timing.median_s <= trial.timing.high_s < 60
         assert trial.timing.taken >= 2
 
 

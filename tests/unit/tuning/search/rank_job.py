@@ -29,7 +29,7 @@ from tessera.tuning.search import ranks
 from tessera.tuning.store.entry import Entry
 from tests.unit.tuning.support import MATMUL, SPACE, misled_seconds, problem, shaped, synthetic_table
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 """Seconds that ranks wait for each other here once they are a group."""
 START_S = 120.0
 """Seconds in which both have loaded torch, on however busy a machine."""

@@ -68,7 +68,7 @@ def interrupted_at(effort: Effort, calls: int) -> SearchResult:
             before += given is effort
             if given is effort and before == calls:
                 threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
-                time.sleep(120.0)
+                time.sleep(600.0)
             return [Trial(schedule, "ok", timing(synthetic_seconds(schedule))) for schedule in schedules]
 
     with asked:
@@ -79,7 +79,7 @@ def interrupted_at(effort: Effort, calls: int) -> SearchResult:
 def test_ctrl_c_does_not_wait_for_what_is_being_measured(effort: Effort, calls: int) -> None:
     begin = time.monotonic()
     result = interrupted_at(effort, calls)
-    assert time.monotonic() - begin < 60.0
+    assert time.monotonic() - begin < 300.0
     assert result.reason == "Ctrl-C was pressed"
     assert result.best in result.trials
 
@@ -103,7 +103,7 @@ from tessera.tuning.search.interruption import Interruption
 before = termios.tcgetattr(0)
 with Interruption() as asked:
     print("ready", flush=True)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not asked.reason() and time.monotonic() < end:
         time.sleep(0.01)
 print(asked.reason(), termios.tcgetattr(0) == before, flush=True)
@@ -120,7 +120,7 @@ def test_keys_of_a_terminal(keys: bytes, said: str) -> None:
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
         os.write(ours, keys)
-        output, _ = program.communicate(timeout=60)
+        output, _ = program.communicate(timeout=600)
     finally:
         os.close(ours)
         os.close(theirs)
@@ -171,5 +171,5 @@ def test_a_terminal_that_goes_away_ends_nothing() -> None:
     assert program.stdout is not None
     assert program.stdout.readline() == "ready\n"
     os.close(ours)
-    output, _ = program.communicate(timeout=60)
+    output, _ = program.communicate(timeout=600)
     assert (program.returncode, output) == (0, "''\n")

@@ -338,7 +338,7 @@ def test_a_fork_does_not_wait_for_a_thread_that_it_does_not_have(database: Tunin
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, from Python 3.12 on
         child = os.fork()
     if child == 0:
-        signal.alarm(30)
+        signal.alarm(120)
         os._exit(0 if database.lookup(MATMUL) is not None else 1)
     release.set()
     holder.join(60)

@@ -169,7 +169,7 @@ class GrpcCollector:
         self._server = grpc.server(futures.ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Traces(), self._server)
         metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(Metrics(), self._server)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while True:  # the port of a server that was stopped may be busy for a moment
             try:
                 self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
