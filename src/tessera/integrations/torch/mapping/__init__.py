@@ -1,4 +1,4 @@
-"""What ATen operators, and some of other libraries, are in Tessera: one row for each overload, in the module of its theme."""
+"""What operators of ATen, and some of other libraries, are in Tessera: a row for each overload, in its theme's module."""
 
 from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its rows
     attention,
