@@ -16,7 +16,7 @@ from tessera.lazy import issuing as lazy_issuing
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node
 from tessera.lazy.structures.structure import Plan, Structure
-from tessera.lazy.symbols.integers import Assumptions
+from tessera.lazy.symbols.assumptions import Assumptions
 from tessera.system import forks
 from tessera.system.notebooks import ShownText
 from tessera.tuning.interfaces import TuningBackend

@@ -13,8 +13,9 @@ from tessera.compiler.decompose.cases import CallCase, decomposition_of
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
+from tessera.lazy.symbols.assumptions import Assumptions
 from tessera.lazy.symbols.functions import texts_of
-from tessera.lazy.symbols.integers import Assumptions, is_symbolic, value_of
+from tessera.lazy.symbols.integers import is_symbolic, value_of
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target

@@ -17,8 +17,8 @@ from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.planning import lock
 from tessera.compiler.rebind.choices import MadeChoice, chosen_again, class_of, library_with_numbers, with_numbers
 from tessera.lazy.structures import interning
+from tessera.lazy.symbols.assumptions import Assumptions
 from tessera.lazy.symbols.functions import all_hold, numbers_of
-from tessera.lazy.symbols.integers import Assumptions
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording.facts import StepFacts
 from tessera.runtime.libraries.library import raising

@@ -23,8 +23,9 @@ from tessera.lazy import evaluation, policy
 from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Plan, Structure
+from tessera.lazy.symbols.assumptions import LEAST, Assumptions
 from tessera.lazy.symbols.functions import holds, numbers_of
-from tessera.lazy.symbols.integers import LEAST, Assumptions, is_symbolic, symbolic_in, value_of
+from tessera.lazy.symbols.integers import is_symbolic, symbolic_in, value_of
 
 
 class ReboundPartition:
