@@ -40,8 +40,12 @@ class Assumptions:
 
     def size(self, value: int) -> Any:
         """The next of the sizes given, at least `LEAST`, as a number to compute with."""
-        count = sum(isinstance(atom, Size) for atom in self.atoms)
-        return self.atom(Size(count), value, LEAST)
+        return self.atom(Size(self.size_count), value, LEAST)
+
+    @property
+    def size_count(self) -> int:
+        """How many sizes are given."""
+        return sum(isinstance(atom, Size) for atom in self.atoms)
 
     def atom(self, atom: Atom, value: int, bound: int | None) -> SymbolicInt:
         """The number that an atom is; `bound` is what it is at least, where that is known."""
