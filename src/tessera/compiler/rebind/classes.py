@@ -20,6 +20,9 @@ MOST_SIZES = 1 << 10
 MOST_CLASSES = 1 << 7
 """Classes of sizes that are told apart by what is chosen for them."""
 
+FEW_CLASSES = 4
+"""Classes that are looked through one by one."""
+
 MOST_IN_VAIN = 1 << 5
 """Attempts at a class that are made in vain."""
 
@@ -60,23 +63,32 @@ class DecisionGroup:
         self._classes: list[_Class] = []
         self._by_size: list[dict[int, list[_Class]]] = [{} for _ in range(assumptions.size_count)]
         """By the value of each size, the classes that sizes with this value were found to be of."""
+        self._last: _Class | None = None
         self._in_vain = 0
 
     def chosen(self, sizes: Sequence[int], compiler: DeviceCompiler, compiles: bool) -> AllChosen | None:
         """What is chosen for sizes; None where what is bound would be another, and unless it `compiles` where a kernel
         is missing. Raises what compiling raises.
         """
-        near = [found for by, size in zip(self._by_size, sizes, strict=True) if (found := by.get(size))]
-        for each in min(near, key=len) if near else ():
-            if each.holds(*sizes):
-                return each.chosen
-        for each in self._classes:
+        last = self._last
+        if last is not None and last.holds(*sizes):
+            return last.chosen
+        classes = self._classes
+        for by, size in zip(self._by_size, sizes):  # noqa: B905 - on the path of binding
+            found = by.get(size)
+            if found is not None and len(found) < len(classes):
+                classes = found
+        for each in classes if classes is self._classes else (*classes, *self._classes):
             if each.holds(*sizes):
                 self._note(each, sizes)
                 return each.chosen
         return self._choose(sizes, compiler, compiles)
 
     def _note(self, found: _Class, sizes: Sequence[int]) -> None:
+        """Has a class of these sizes found sooner next time."""
+        self._last = found
+        if len(self._classes) <= FEW_CLASSES:
+            return
         for by, size in zip(self._by_size, sizes, strict=True):
             if len(by) >= MOST_SIZES:
                 by.clear()

@@ -25,7 +25,7 @@ from tessera.lazy.threads import worker_count
 from tessera.profiling.recording.facts import StepFacts
 from tessera.runtime.libraries.library import raising
 from tessera.runtime.plans import native
-from tessera.runtime.plans.frames import SharedSteps, StepTable
+from tessera.runtime.plans.frames import UNKNOWN, Descriptors, Launched, SharedSteps, StepTable
 from tessera.runtime.plans.plan import BoundPlan, PlanOutput
 
 MOST_TABLES = 1 << 8
@@ -70,12 +70,14 @@ class PlanTemplate:
         places = {number: (at, within) for at, group in enumerate(groups) for within, number in enumerate(group)}
         self._launched = [None if number is None else places[number] for number in launched]
         """The group of the decision that each launch is as, and its number in there; None for calls of libraries."""
-        self._calls = [CallTemplate(each) for each in launches if isinstance(each, LibraryLaunch)]
+        self._calls = [
+            (place, CallTemplate(each)) for place, each in enumerate(launches) if isinstance(each, LibraryLaunch)
+        ]
         self._run = raising(native.driver().run) if self._calls else None
         self._tables: dict[Chosen, StepTable] = {}
         self.numbers = (
             tuple([_descriptors(launch) for launch in launches]),
-            tuple([each.numbers for each in self._calls]),
+            tuple([each.numbers for _, each in self._calls]),
             memory.results,
             memory.arena_bytes,
             tuple(
@@ -126,30 +128,28 @@ class PlanTemplate:
         )
 
     def _steps(
-        self, chosen: Chosen, descriptors: Sequence[tuple[int, ...]], calls: Sequence[Any], sizes: Sequence[int]
+        self, chosen: Chosen, descriptors: Sequence[Descriptors], calls: Sequence[Any], sizes: Sequence[int]
     ) -> SharedSteps:
-        """The steps; plans without calls of libraries, whose kernels are their own, share tables."""
+        """The steps, over a table that plans with the same kernels share."""
         table = self._tables.get(chosen)
-        if table is not None:
-            return SharedSteps(table, descriptors)
-        launched: list[Any] = []
-        words = list(descriptors)
-        called = iter(zip(self._calls, calls, strict=True))
-        for number, place in enumerate(self._launched):
-            if place is None:
-                call, own = next(called)
-                step = call.step(own, self._at(sizes))
-                launched.append((step.kernel, step.workers, step.workspace_bytes, step.threads))
-                words[number] = step.descriptors
-                continue
-            choice, code = chosen[place[0]].each[place[1]]
-            launched.append((code.loaded, choice.workers, code.workspace_bytes, 0))
-        table = StepTable(launched)
-        if not self._calls:
+        if table is None:
             if len(self._tables) >= MOST_TABLES:
                 self._tables.clear()
-            self._tables[chosen] = table
-        return SharedSteps(table, words)
+            table = self._tables[chosen] = StepTable([self._launch(place, chosen) for place in self._launched])
+        if not self._calls:
+            return SharedSteps(table, descriptors)
+        at, words = self._at(sizes), list(descriptors)
+        steps = {place: call.step(own, at) for (place, call), own in zip(self._calls, calls, strict=True)}
+        for place, step in steps.items():
+            words[place] = step.descriptors
+        return SharedSteps(table.replaced(steps), words)
+
+    def _launch(self, place: tuple[int, int] | None, chosen: Chosen) -> Launched:
+        """What a step launches; of a call of a library it is not known."""
+        if place is None:
+            return UNKNOWN
+        choice, code = chosen[place[0]].each[place[1]]
+        return code.loaded, choice.workers, code.workspace_bytes, 0
 
     def _at(self, sizes: Sequence[int]) -> Callable[[int], int]:
         assumptions = self._assumptions

@@ -6,7 +6,7 @@ Frame and step layout stand in `runtime/plans/native.py`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from tessera.profiling.attach import listener
@@ -20,6 +20,9 @@ _WORD: Final = 8
 
 Descriptors = tuple[int, ...]
 """The words that a kernel reads of its operands, as the kernel ABI has them."""
+
+Launched = tuple["KernelCode", int, int, int]
+"""Kernel, workers, workspace bytes and threads of a step, as a `Step` has them."""
 
 
 class KernelCode(Protocol):
@@ -46,21 +49,27 @@ class StepTable:
 
     __slots__ = ("_rows", "launched", "scratch_bytes")
 
-    def __init__(self, launched: Sequence[tuple[KernelCode, int, int, int]]) -> None:
-        """`launched` are the kernel, workers, workspace bytes and threads of each step, as a `Step` has them."""
+    def __init__(self, launched: Sequence[Launched]) -> None:
         self.launched = tuple(launched)
-        self.scratch_bytes = max(
-            [workspace.total(nbytes, workers) for _, workers, nbytes, _ in launched if nbytes] or [0]
-        )
-        self._rows = [
-            (kernel.address, workers, workspace.pitch(nbytes), number)
-            for number, (kernel, workers, nbytes, _) in enumerate(launched)
-        ]
+        needed = [workspace.total(nbytes, workers) for _, workers, nbytes, _ in launched if nbytes]
+        self.scratch_bytes = max(needed, default=0)
+        self._rows = [(kernel.address, workers, workspace.pitch(nbytes)) for kernel, workers, nbytes, _ in launched]
 
     @property
     def workers(self) -> int:
         """Threads that the widest step uses, at least 1."""
         return max([max(workers, threads) for _, workers, _, threads in self.launched], default=1)
+
+    def replaced(self, steps: Mapping[int, Step]) -> StepTable:
+        """The same but for some steps, by their places, of which it knew nothing."""
+        made = object.__new__(StepTable)
+        launched, rows, scratch = list(self.launched), list(self._rows), self.scratch_bytes
+        for place, (kernel, _, workers, nbytes, threads) in steps.items():
+            launched[place] = kernel, workers, nbytes, threads
+            rows[place] = kernel.address, workers, workspace.pitch(nbytes)
+            scratch = max(scratch, workspace.total(nbytes, workers))
+        made.launched, made._rows, made.scratch_bytes = tuple(launched), rows, scratch
+        return made
 
     def steps(self, descriptors: Sequence[Descriptors]) -> tuple[Step, ...]:
         """The steps with their descriptors."""
@@ -74,12 +83,22 @@ class StepTable:
         memory.
         """
         words: list[int] = []
-        for (kernel, workers, pitch, number), own in zip(self._rows, descriptors, strict=True):
+        number = 0
+        for (kernel, workers, pitch), own in zip(self._rows, descriptors, strict=True):
             words += (kernel, address, workers, scratch, pitch, number, 0, 0)
             address += _WORD * len(own)
+            number += 1
         for own in descriptors:
             words += own
         return words
+
+
+class _Nothing:
+    address = 0
+
+
+UNKNOWN: Final[Launched] = (_Nothing(), 1, 0, 0)
+"""A step of a table that is to be replaced."""
 
 
 class SharedSteps(NamedTuple):
