@@ -21,6 +21,7 @@ from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Structure
 from tessera.runtime.libraries.library import LibraryKernel
 from tessera.runtime.plans.plan import BoundPlan, layout_of
+from tests.fuzz import sizes
 
 EXTENTS = (2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 64)
 
@@ -185,3 +186,10 @@ def test_symbolic_structures_do_not_stay_in_the_table() -> None:
     compiled = torch.compile(doubled, backend="tessera", dynamic=True)
     run(compiled, 20, 21, 22)
     assert not [each for each in interning.table.values() if any(type(extent) is not int for extent in each.shape)]
+
+
+def test_a_drawn_program_is_right_for_many_sizes() -> None:
+    tally = sizes.Tally()
+    sizes.check(sizes.Dynamic(("product", "joined", "broadcast mean")), 5, 14, tally)
+    assert tally.wrong == []
+    assert tally.rebound >= 6
