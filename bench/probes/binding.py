@@ -55,7 +55,8 @@ class _Layer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch, length, _ = x.shape
         parts = self.joint(self.before(x)).view(batch, length, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
-        y = functional.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        queries, keys, values = parts.unbind(0)
+        y = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(batch, length, WIDTH))
         found: Tensor = x + self.narrow(functional.gelu(self.wide(self.after(x))))
         return found

@@ -62,7 +62,7 @@ def _joined(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
 
 
 def _split(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-    left, right = x.split((CHANNELS // 2, CHANNELS // 2), 2)
+    left, right = torch.chunk(x, 2, 2)
     return torch.cat((right * 2, left.tanh()), 2)
 
 

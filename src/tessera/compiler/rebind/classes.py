@@ -11,8 +11,7 @@ from tessera.compiler.device.cpu_planner import CpuPlanner
 from tessera.compiler.rebind.choices import MadeChoice, chosen_again, is_chosen_alike
 from tessera.lazy.symbols.assumptions import Assumptions
 from tessera.lazy.symbols.functions import holds
-from tessera.lazy.symbols.integers import is_symbolic
-from tessera.lazy.symbols.polynomials import frozen
+from tessera.lazy.symbols.integers import identity
 
 MOST_SIZES = 1 << 10
 """Sizes whose choices are remembered at one time, and values of one by which classes are found."""
@@ -135,12 +134,7 @@ def grouped(decisions: Sequence[MadeChoice]) -> list[list[int]]:
     """The numbers of the decisions that are likely to be the same for whatever sizes, together."""
     groups: dict[object, list[int]] = {}
     for number, each in enumerate(decisions):
-        extents = tuple(
-            [
-                (name, frozen(extent.terms) if is_symbolic(extent) else extent)
-                for name, extent in each.call.shaped.extents.items()
-            ]
-        )
+        extents = tuple([(name, identity(extent)) for name, extent in each.call.shaped.extents.items()])
         choice = each.choice
         key = (each.call.item.family, each.is_step, each.asked, choice.schedule, choice.workers, extents)
         groups.setdefault(key, []).append(number)

@@ -118,7 +118,7 @@ class PlanTemplate:
             slots=self._slots,
             results=results,
             outputs=[
-                PlanOutput(number, None if dtype is None else buffer(*lies, dtype, device))
+                PlanOutput(number, None if dtype is None else buffer(lies[0], lies[1], dtype, device))
                 for (number, dtype), lies in zip(self._outputs, outputs, strict=True)
             ],
             arena_bytes=arena,

@@ -282,6 +282,11 @@ def is_symbolic(number: object) -> bool:
     return type(number) is SymbolicInt
 
 
+def identity(number: Any) -> Frozen | int:
+    """What numbers are told apart by without a condition: of a symbolic one what it is of the sizes."""
+    return frozen(number.terms) if type(number) is SymbolicInt else int(number)
+
+
 def symbolic_in(values: Any) -> Iterator[SymbolicInt]:
     """The symbolic numbers in nested sequences."""
     for value in values:

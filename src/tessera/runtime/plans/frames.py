@@ -82,12 +82,12 @@ class StepTable:
         """The words of all steps, and then all descriptors, which lie at that address; `scratch` is that of the scratch
         memory.
         """
+        assert len(descriptors) == len(self._rows)
         words: list[int] = []
-        number = 0
-        for (kernel, workers, pitch), own in zip(self._rows, descriptors, strict=True):
+        for number, own in enumerate(descriptors):
+            kernel, workers, pitch = self._rows[number]
             words += (kernel, address, workers, scratch, pitch, number, 0, 0)
             address += _WORD * len(own)
-            number += 1
         for own in descriptors:
             words += own
         return words

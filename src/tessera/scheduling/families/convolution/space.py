@@ -42,10 +42,11 @@ MOST_COLUMNS, MOST_ROWS = 1 << 14, 1 << 8
 BLOCK_ROWS = 8
 """Rows of results that a block had better have: narrower ones copy less around them."""
 WORTH_ANOTHER = 26, 25
-"""The gain, as a ratio of integers, from which rows of results have a register tile of their own. One thread of a busy Zen 3, oneDNN's processor
-time, weights packed, over that of usual tiles of 6 pixels and of these: 7 x 7 pixels, 512 channels, 3 x 3, in blocks,
-0.75, as one block 0.89, and of 4 pixels 1.02; 1024 to 2048, each second pixel, 0.77 and 0.99; 14 x 14, 256 channels, 3
-x 3, 0.99 and 1.05; 28 x 28, 128 channels, 0.91 and 0.97; but 56 x 56 in tiles of 4 pixels 1.00 and 0.88."""
+"""The gain, as a ratio of integers, from which rows of results have a register tile of their own. One thread of a busy
+Zen 3, oneDNN's processor time, weights packed, over that of usual tiles of 6 pixels and of these: 7 x 7 pixels, 512
+channels, 3 x 3, in blocks, 0.75, as one block 0.89, and of 4 pixels 1.02; 1024 to 2048, each second pixel, 0.77 and
+0.99; 14 x 14, 256 channels, 3 x 3, 0.99 and 1.05; 28 x 28, 128 channels, 0.91 and 0.97; but 56 x 56 in tiles of 4
+pixels 1.00 and 0.88."""
 EVEN = 0.9
 """How even shares have to be: the mean of workers' work over the largest."""
 
