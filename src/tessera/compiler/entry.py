@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tessera.compiler.tune.tuner import autotune
 from tessera.errors import ArgumentError
@@ -16,7 +16,7 @@ from tessera.lazy import issuing as lazy_issuing
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node
 from tessera.lazy.structures.structure import Plan, Structure
-from tessera.lazy.symbols.integers import Assumptions
+from tessera.lazy.symbols.assumptions import Assumptions
 from tessera.system import forks
 from tessera.system.notebooks import ShownText
 from tessera.tuning.interfaces import TuningBackend
@@ -44,9 +44,13 @@ class Template(Protocol):
     def is_current(self) -> bool:
         """Whether its plans are what would be planned now."""
 
-    def plan(self, sizes: Sequence[int], compiles: bool = True) -> Plan | None:
-        """The plan for sizes that meet the assumptions; None where it would be another, and unless it `compiles` where
-        a kernel is missing. Raises what compiling raises.
+    @property
+    def numbers(self) -> Any:
+        """What `plan` needs, in nested tuples, of which numbers may be symbolic."""
+
+    def plan(self, sizes: Sequence[int], numbers: Any, compiles: bool = True) -> Plan | None:
+        """The plan for sizes that meet the assumptions, of `numbers` as they are for these; None where it would be
+        another, and unless it `compiles` where a kernel is missing. Raises what compiling raises.
         """
 
 

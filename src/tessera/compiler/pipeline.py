@@ -32,7 +32,7 @@ from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import FAST, Policy, current_policy, take_detour
 from tessera.lazy.structures.structure import Plan, Structure
 from tessera.lazy.structures.symbolic import symbolic_form
-from tessera.lazy.symbols.integers import Assumptions
+from tessera.lazy.symbols.assumptions import Assumptions
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording import facts
 from tessera.runtime.plans.plan import BoundPlan

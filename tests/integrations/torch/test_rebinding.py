@@ -16,9 +16,12 @@ from tessera.integrations.torch.graphs.extents import Extents
 from tessera.integrations.torch.partitions.binding import BoundPartition, WrittenPartition
 from tessera.integrations.torch.partitions.partition import Partition
 from tessera.integrations.torch.partitions.rebinding import PartitionRecording, ReboundPartition
+from tessera.lazy.leaves.leaf import Placeholder
 from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import Structure
 from tessera.runtime.libraries.library import LibraryKernel
 from tessera.runtime.plans.plan import BoundPlan, layout_of
+from tests.fuzz import sizes
 
 EXTENTS = (2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 64)
 
@@ -68,12 +71,13 @@ def called(kernel: Any) -> object:
     return kernel.address
 
 
-def anew(partition: Partition, leaves: Sequence[Any]) -> tuple[tuple[object, ...], Sequence[object]]:
+def anew(partition: Partition, key: Sequence[Any]) -> tuple[tuple[object, ...], Sequence[object]]:
     """What binding does for inputs that lie as these, and how outputs are made."""
     extents = Extents()
-    for node, leaf in zip(partition.inputs, leaves, strict=True):
+    for node, lies in zip(partition.inputs, key, strict=True):
         meta = node.meta.get("val")
-        extents.bind(meta, leaf if isinstance(leaf, int) else torch.empty(leaf.structure.shape, device="meta"))
+        extents.bind(meta, torch.empty(lies.shape, device="meta") if isinstance(lies, Structure) else lies)
+    leaves = [Placeholder(lies) if isinstance(lies, Structure) else lies for lies in key]
     written = WrittenPartition(partition._work, leaves, extents)
     assert written.structure is not None
     return contents(pipeline.usual_plan(written.structure)), written.outputs.outputs  # type: ignore[arg-type]
@@ -86,11 +90,11 @@ def test_a_rebound_plan_is_what_binding_anew_gives(name: str, monkeypatch: pytes
     found: list[bool] = []
     rebind = Partition._rebind
 
-    def compared(self: Partition, key: Any, leaves: Sequence[Any]) -> ReboundPartition | None:
-        rebound = rebind(self, key, leaves)
+    def compared(self: Partition, key: Sequence[Any]) -> ReboundPartition | None:
+        rebound = rebind(self, key)
         found.append(rebound is not None)
         if rebound is not None:
-            assert (contents(rebound._plan), rebound.outputs.outputs) == anew(self, leaves)  # type: ignore[arg-type]
+            assert (contents(rebound._plan), rebound.outputs.outputs) == anew(self, key)  # type: ignore[arg-type]
         return rebound
 
     monkeypatch.setattr(Partition, "_rebind", compared)
@@ -196,3 +200,10 @@ def test_tables_of_numbers_are_those_of_each_size() -> None:
         x = torch.randn(2, 3, extent, extent + 1)
         for found, expected in zip(function(x), tabled(x), strict=True):
             torch.testing.assert_close(found, expected)
+
+
+def test_a_drawn_program_is_right_for_many_sizes() -> None:
+    tally = sizes.Tally()
+    sizes.check(sizes.Dynamic(("product", "joined", "broadcast mean")), 5, 14, tally)
+    assert tally.wrong == []
+    assert tally.rebound >= 6

@@ -11,7 +11,8 @@ from pathlib import Path
 from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.ring.layout import RECORD_WORDS, RING_HEADER_WORDS
 from tessera.profiling.ring.recorder import Ring
-from tessera.runtime.plans.plan import BoundPlan, PlanOutput, Slot, Step
+from tessera.runtime.plans.frames import Step
+from tessera.runtime.plans.plan import BoundPlan, PlanOutput, Slot
 from tests import forked
 from tests.unit.runtime.plans.kernels import ELEMENTS, FLOATS, float_leaf, kernel
 

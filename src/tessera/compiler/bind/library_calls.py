@@ -22,8 +22,8 @@ from tessera.ops.record import Shaped, elements
 from tessera.profiling.recording.facts import StepFacts
 from tessera.runtime.libraries.library import LibraryKernel, LibraryOperand, call
 from tessera.runtime.memory.derived import derivation
+from tessera.runtime.plans.frames import Step
 from tessera.runtime.plans.gpu_library_plan import DeviceCall
-from tessera.runtime.plans.plan import Step
 
 
 def library_launch(

@@ -12,7 +12,7 @@ from tessera.dtypes import complex64, fp32
 from tessera.lazy.threads import worker_count
 from tessera.runtime.libraries.spectral import Planes, spectral_kernel
 from tessera.runtime.memory.liveness import round_up
-from tessera.runtime.plans.plan import Step
+from tessera.runtime.plans.frames import Step
 
 _COMPLEX_BYTES = 8
 _FLOAT_BYTES = 4

@@ -280,17 +280,19 @@ class DeviceCompiler:
 
     def _untuned(self, subject: Subject, problem: Problem) -> ChosenSchedule:
         """`default_schedule`, and who chose it: starts of GPUs are chosen by models of their families."""
-        schedule = self.default_schedule(subject, problem)
         if subject.pins:
-            return ChosenSchedule(schedule, "pinned")
-        is_start = self.model is not None and schedule == subject.kernels.start(problem)
+            return ChosenSchedule(self._around_pins(subject, problem), "pinned")
+        start = subject.kernels.start(problem).settled()
+        schedule = self._from_start(subject, problem, start)
+        is_start = self.model is not None and schedule == start
         return ChosenSchedule(schedule, "default" if is_start else "model")
 
     def default_schedule(self, subject: Subject, problem: Problem) -> Schedule:
         """The schedule of a kernel that nobody has tuned."""
-        if subject.pins:
-            return self._around_pins(subject, problem)
-        start = subject.kernels.start(problem).settled()
+        return self._untuned(subject, problem).schedule
+
+    def _from_start(self, subject: Subject, problem: Problem, start: Schedule) -> Schedule:
+        """What the model makes of the schedule that a family starts from."""
         # A fixed order of sums may not depend on what was measured on this machine either.
         if self.model is None or current_policy().fixed_order:
             return start

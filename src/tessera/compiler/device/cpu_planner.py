@@ -22,7 +22,8 @@ from tessera.lazy.devices import CPU
 from tessera.profiling.tiles.tiles import TileTimes, collecting
 from tessera.runtime.libraries.library import raising
 from tessera.runtime.plans import native
-from tessera.runtime.plans.plan import BoundPlan, Step
+from tessera.runtime.plans.frames import Step
+from tessera.runtime.plans.plan import BoundPlan
 from tessera.scheduling.binding.axes import UNLIMITED
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measure.workload import KernelCall

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from tessera.compiler.bind.arrays import Call, Storage, View
 from tessera.compiler.bind.launcher import Launcher
-from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, LibraryLaunch
+from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch
 from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.decompose.cases import CallCase, decomposition_of
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
-from tessera.lazy.symbols.functions import texts_of
-from tessera.lazy.symbols.integers import Assumptions, is_symbolic, value_of
+from tessera.lazy.symbols.assumptions import Assumptions
+from tessera.lazy.symbols.integers import value_of
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
@@ -123,11 +123,12 @@ def chosen_again(decision: MadeChoice, compiler: DeviceCompiler, number: Number,
     return choice if decomposition_of(case, "schedule") is None else None
 
 
-def class_of(
+def is_chosen_alike(
     decision: MadeChoice, compiler: DeviceCompiler, choice: Choice, further: Assumptions, is_launched: bool
-) -> frozenset[str] | None:
-    """The conditions on sizes under which this is the choice, beyond the assumptions under which the decision was made;
-    `further` are those for the sizes that it was made for. None where that is not known, or are these sizes alone.
+) -> bool:
+    """Whether this is the choice for all sizes that meet the assumptions under which the decision was made, and
+    `further`, which are those for the sizes that it was made for: what sizes have to be for it is noted there. False
+    where that is not known.
     """
     call = with_numbers(decision.call, further.rebased)
     if decision.is_step:
@@ -135,15 +136,14 @@ def class_of(
     elif compiler.is_untuned(with_numbers(call, value_of)):
         again = compiler.choose_untuned(call, decision.asked)
     else:
-        return None
+        return False
     if again.schedule != choice.schedule or again.workers != choice.workers:
-        return None
+        return False
     if choice.schedule != decision.choice.schedule or choice.workers != decision.choice.workers:
         case = CallCase(Launcher(compiler, {}), call, (), (), decision.asked, 0)
         case.choice = choice
-        if not is_launched or decomposition_of(case, "schedule") is not None:
-            return None
-    return None if further.is_pinned else texts_of(further)
+        return is_launched and decomposition_of(case, "schedule") is None
+    return True
 
 
 def with_numbers(call: Call, number: Number) -> Call:
@@ -153,19 +153,6 @@ def with_numbers(call: Call, number: Number) -> Call:
     extents: Mapping[str, int] = {name: number(extent) for name, extent in shaped.extents.items()}
     strides = tuple([tuple(map(number, each)) for each in shaped.strides])
     return Call(call.item, arguments, shaped._replace(extents=extents, strides=strides))
-
-
-def library_with_numbers(launch: LibraryLaunch, number: Number) -> LibraryLaunch:
-    """The call of a library with its numbers as `number` gives them."""
-    inputs, outputs = (tuple([view_with(view, number) for view in views]) for views in (launch.inputs, launch.outputs))
-    attributes = {name: _with_numbers(value, number) for name, value in launch.attributes.items()}
-    return LibraryLaunch(launch.operator, attributes, inputs, outputs)
-
-
-def _with_numbers(value: Any, number: Number) -> Any:
-    if isinstance(value, tuple | list):
-        return type(value)([_with_numbers(each, number) for each in value])
-    return number(value) if is_symbolic(value) else value
 
 
 def view_with(view: View, number: Number) -> View:

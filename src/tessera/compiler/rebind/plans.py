@@ -8,63 +8,31 @@ same but for these numbers, and for the schedules of its kernels, which are chos
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
-from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, LibraryLaunch, Memory
+from tessera.compiler.bind.launches import AnyLaunch, Launch, LibraryLaunch, Memory
 from tessera.compiler.device.compiler import DeviceCompiler
-from tessera.compiler.device.cpu_planner import CpuPlanner, call_step
+from tessera.compiler.device.cpu_planner import CpuPlanner
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.planning import lock
-from tessera.compiler.rebind.choices import MadeChoice, chosen_again, class_of, library_with_numbers, with_numbers
+from tessera.compiler.rebind.calls import CallTemplate, library_with_numbers
+from tessera.compiler.rebind.choices import MadeChoice, with_numbers
+from tessera.compiler.rebind.classes import AllChosen, DecisionGroup, grouped
 from tessera.lazy.structures import interning
-from tessera.lazy.symbols.functions import all_hold, numbers_of
-from tessera.lazy.symbols.integers import Assumptions
+from tessera.lazy.symbols.assumptions import Assumptions
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording.facts import StepFacts
 from tessera.runtime.libraries.library import raising
 from tessera.runtime.plans import native
-from tessera.runtime.plans.plan import BoundPlan, PlanOutput, Step
+from tessera.runtime.plans.frames import UNKNOWN, Descriptors, Launched, SharedSteps, StepTable
+from tessera.runtime.plans.plan import BoundPlan, PlanOutput
 
-MOST_CHOICES = 1 << 10
-"""Extents of a launch whose choice is remembered at one time."""
+MOST_TABLES = 1 << 8
+"""Tables of steps that are kept at one time, one for each set of kernels that sizes have met."""
 
-MOST_CLASSES = 32
-"""Classes of sizes that are told apart by what is chosen for them, and attempts at one that are made in vain."""
-
-
-class _Chosen(NamedTuple):
-    """What a decision was for some extents: the choice, and the kernel where it is launched."""
-
-    choice: Choice
-    code: Any
-
-
-class _Class(NamedTuple):
-    """Sizes for which a decision is the same: the conditions, as text and as code."""
-
-    conditions: frozenset[str]
-    holds: Callable[..., bool]
-    chosen: _Chosen
-
-
-class _Deciding:
-    """A decision that is made again for other sizes."""
-
-    def __init__(self, decision: MadeChoice, is_launched: bool) -> None:
-        self.decision, self.is_launched = decision, is_launched
-        self.known: dict[tuple[int, ...], _Chosen | None] = {}
-        self.classes: list[_Class] = []
-        self.in_vain = 0
-
-    def of_class(self, sizes: Sequence[int]) -> _Class | None:
-        """The class of some sizes, if that is known."""
-        return next((each for each in self.classes if each.holds(*sizes)), None)
-
-    def keep(self, extents: tuple[int, ...], chosen: _Chosen | None) -> None:
-        """Notes what is chosen for extents."""
-        if len(self.known) >= MOST_CHOICES:
-            self.known.clear()
-        self.known[extents] = chosen
+Chosen = tuple[AllChosen, ...]
+"""What is chosen for some sizes, by groups of decisions."""
 
 
 class PlanTemplate:
@@ -79,139 +47,123 @@ class PlanTemplate:
         compiler: DeviceCompiler,
     ) -> None:
         assert isinstance(compiler.planner, CpuPlanner)
-        self._assumptions, self._compiler, self._planner = assumptions, compiler, compiler.planner
+        self._assumptions, self._compiler = assumptions, compiler
         self._revision, self._threads = compiler.revision, worker_count()
         self._launches, self._slots, self._derived = launches, memory.slots, memory.derived
-        self._dtypes = [None if each.structure is None else each.structure.dtype for each in memory.outputs]
-        self._places = [each.number for each in memory.outputs]
+        self._outputs = [
+            (each.number, None if each.structure is None else each.structure.dtype) for each in memory.outputs
+        ]
         by_choice = {(id(each.call), id(each.choice)): number for number, each in enumerate(decisions)}
-        self._launched = [
+        launched = [
             by_choice[id(launch.call), id(launch.choice)] if isinstance(launch, Launch) else None for launch in launches
         ]
-        """The number of the decision that each launch is as, None for calls of libraries."""
-        self._run = raising(native.driver().run) if None in self._launched else None
-        launched = set(self._launched)
-        self._deciding = [_Deciding(each, number in launched) for number, each in enumerate(decisions)]
-        self._together: list[tuple[Callable[..., bool], Sequence[_Chosen]]] = []
-        """What is chosen for all decisions, by conditions that are those of all of them."""
-        self._numbers = numbers_of(
-            assumptions,
-            (
-                tuple(tuple(each.call.shaped.extents.values()) for each in decisions),
-                tuple(_descriptors(launch) for launch in launches),
-                memory.results,
-                memory.arena_bytes,
-                tuple(
+        groups = grouped(decisions)
+        self._groups = [
+            DecisionGroup(
+                [decisions[number] for number in group],
+                [number in launched for number in group],
+                assumptions,
+                compiler.planner,
+            )
+            for group in groups
+        ]
+        places = {number: (at, within) for at, group in enumerate(groups) for within, number in enumerate(group)}
+        self._launched = [None if number is None else places[number] for number in launched]
+        """The group of the decision that each launch is as, and its number in there; None for calls of libraries."""
+        self._calls = [
+            (place, CallTemplate(each)) for place, each in enumerate(launches) if isinstance(each, LibraryLaunch)
+        ]
+        self._run = raising(native.driver().run) if self._calls else None
+        self._tables: dict[Chosen, StepTable] = {}
+        self.numbers = (
+            tuple([_descriptors(launch) for launch in launches]),
+            tuple([each.numbers for _, each in self._calls]),
+            memory.results,
+            memory.arena_bytes,
+            tuple(
+                [
                     None if each.structure is None else (each.structure.shape, each.structure.strides)
                     for each in memory.outputs
-                ),
+                ]
             ),
         )
+        """What `plan` needs, in nested tuples, of which numbers may be symbolic."""
 
     @property
     def is_current(self) -> bool:
         """Whether schedules are still chosen as they were."""
         return self._revision == self._compiler.revision
 
-    def plan(self, sizes: Sequence[int], compiles: bool = True) -> BoundPlan | None:
-        """The plan for other sizes, which meet the assumptions; None where choices of schedules change what it does, or
-        may differ by now, and unless it `compiles` where a kernel is missing. Raises what compiling raises.
+    def plan(self, sizes: Sequence[int], numbers: Any, compiles: bool = True) -> BoundPlan | None:
+        """The plan for other sizes, which meet the assumptions, of `numbers` as they are for these; None where choices
+        of schedules change what it does, or may differ by now, and unless it `compiles` where a kernel is missing.
+        Raises what compiling raises.
         """
         with lock:
-            return self._plan(sizes, compiles) if self.is_current and self._threads == worker_count() else None
+            if not self.is_current or self._threads != worker_count():
+                return None
+            chosen: list[AllChosen] = []
+            for group in self._groups:
+                found = group.chosen(sizes, self._compiler, compiles)
+                if found is None:
+                    return None
+                chosen.append(found)
+            return self._plan(tuple(chosen), sizes, numbers)
 
-    def _plan(self, sizes: Sequence[int], compiles: bool) -> BoundPlan | None:
-        extents, descriptors, results, arena, outputs = self._numbers(*sizes)
-        chosen = next((each for holds, each in self._together if holds(*sizes)), None)
-        if chosen is None:
-            chosen = self._decided(extents, sizes, compiles)
-        if chosen is None:
-            return None
-        steps = []
-        for number, launch, words in zip(self._launched, self._launches, descriptors, strict=True):
-            if number is None:
-                assert isinstance(launch, LibraryLaunch)
-                steps.append(call_step(library_with_numbers(launch, self._at(sizes))))
-                continue
-            choice, code = chosen[number]
-            steps.append(Step(code.loaded, words, choice.workers, code.workspace_bytes))
-        device = self._compiler.device
+    def _plan(self, chosen: Chosen, sizes: Sequence[int], numbers: Any) -> BoundPlan:
+        descriptors, calls, results, arena, outputs = numbers
+        buffer, device = interning.buffer, self._compiler.device
         return BoundPlan(
-            steps=steps,
+            steps=self._steps(chosen, descriptors, calls, sizes),
             slots=self._slots,
             results=results,
             outputs=[
-                PlanOutput(
-                    place, None if lies is None or dtype is None else interning.buffer(lies[0], lies[1], dtype, device)
-                )
-                for place, dtype, lies in zip(self._places, self._dtypes, outputs, strict=True)
+                PlanOutput(number, None if dtype is None else buffer(lies[0], lies[1], dtype, device))
+                for (number, dtype), lies in zip(self._outputs, outputs, strict=True)
             ],
             arena_bytes=arena,
-            facts=self._facts([None if number is None else chosen[number].choice for number in self._launched], sizes),
+            facts=partial(self._facts, chosen, sizes),
             derived=self._derived,
             call=self._run,
         )
 
-    def _decided(
-        self, extents: Sequence[tuple[int, ...]], sizes: Sequence[int], compiles: bool
-    ) -> Sequence[_Chosen] | None:
-        """What is chosen for each decision. Where all of them are of known classes, these are one from then on: most
-        conditions are those of several.
-        """
-        chosen: list[_Chosen] = []
-        conditions: list[frozenset[str]] = []
-        for deciding, each in zip(self._deciding, extents, strict=True):
-            own = deciding.of_class(sizes)
-            if own is not None:
-                conditions.append(own.conditions)
-            found = self._choose(deciding, each, sizes, compiles) if own is None else own.chosen
-            if found is None:
-                return None
-            chosen.append(found)
-        if len(conditions) == len(chosen) and len(self._together) < MOST_CLASSES:
-            holds = all_hold(self._assumptions, frozenset[str]().union(*conditions))
-            self._together.insert(0, (holds, chosen))
-        return chosen
+    def _steps(
+        self, chosen: Chosen, descriptors: Sequence[Descriptors], calls: Sequence[Any], sizes: Sequence[int]
+    ) -> SharedSteps:
+        """The steps, over a table that plans with the same kernels share."""
+        table = self._tables.get(chosen)
+        if table is None:
+            if len(self._tables) >= MOST_TABLES:
+                self._tables.clear()
+            table = self._tables[chosen] = StepTable([self._launch(place, chosen) for place in self._launched])
+        if not self._calls:
+            return SharedSteps(table, descriptors)
+        at, words = self._at(sizes), list(descriptors)
+        steps = {place: call.step(own, at) for (place, call), own in zip(self._calls, calls, strict=True)}
+        for place, step in steps.items():
+            words[place] = step.descriptors
+        return SharedSteps(table.replaced(steps), words)
 
-    def _choose(
-        self, deciding: _Deciding, extents: tuple[int, ...], sizes: Sequence[int], compiles: bool
-    ) -> _Chosen | None:
-        if extents in deciding.known:
-            return deciding.known[extents]
-        decision, is_launched = deciding.decision, deciding.is_launched
-        choice = chosen_again(decision, self._compiler, self._at(sizes), is_launched)
-        if choice is None:
-            deciding.keep(extents, None)
-            return None
-        if is_launched and not (compiles or self._planner.has_kernel(choice)):
-            return None
-        chosen = _Chosen(choice, self._planner.kernel(choice).code if is_launched else None)
-        deciding.keep(extents, chosen)
-        if len(deciding.classes) < MOST_CLASSES and deciding.in_vain < MOST_CLASSES:
-            conditions = class_of(decision, self._compiler, choice, self._assumptions.at(sizes), is_launched)
-            if conditions is None:
-                deciding.in_vain += 1
-            else:
-                holds = all_hold(self._assumptions, conditions)
-                deciding.classes.insert(0, _Class(conditions, holds, chosen))
-        return chosen
+    def _launch(self, place: tuple[int, int] | None, chosen: Chosen) -> Launched:
+        """What a step launches; of a call of a library it is not known."""
+        if place is None:
+            return UNKNOWN
+        choice, code = chosen[place[0]].each[place[1]]
+        return code.loaded, choice.workers, code.workspace_bytes, 0
 
     def _at(self, sizes: Sequence[int]) -> Callable[[int], int]:
         assumptions = self._assumptions
         return lambda number: assumptions.evaluated(number, sizes)
 
-    def _facts(self, choices: Sequence[Choice | None], sizes: Sequence[int]) -> Callable[[], Sequence[StepFacts]]:
-        def found() -> Sequence[StepFacts]:
-            at = self._at(sizes)
-            launches: list[AnyLaunch] = []
-            for launch, choice in zip(self._launches, choices, strict=True):
-                if isinstance(launch, LibraryLaunch):
-                    launches.append(library_with_numbers(launch, at))
-                elif choice is not None:
-                    launches.append(Launch(with_numbers(launch.call, at), choice))
-            return facts_of(launches, self._compiler.traffic)()
-
-        return found
+    def _facts(self, chosen: Chosen, sizes: Sequence[int]) -> Sequence[StepFacts]:
+        at = self._at(sizes)
+        launches: list[AnyLaunch] = []
+        for launch, place in zip(self._launches, self._launched, strict=True):
+            if isinstance(launch, LibraryLaunch):
+                launches.append(library_with_numbers(launch, at))
+            elif place is not None:
+                launches.append(Launch(with_numbers(launch.call, at), chosen[place[0]].each[place[1]].choice))
+        return facts_of(launches, self._compiler.traffic)()
 
 
 def _descriptors(launch: AnyLaunch) -> tuple[int, ...]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tessera.lazy.symbols.integers import LEAST, Assumptions, Frozen, Quotient, Size, frozen, is_symbolic
+from tessera.lazy.symbols.assumptions import LEAST, Assumptions
+from tessera.lazy.symbols.integers import is_symbolic
+from tessera.lazy.symbols.polynomials import Frozen, Quotient, Size, frozen
 
 
 class _Writer:
-    """Writes polynomials as lines of a function, each once, or where they stand if they are `inline`."""
+    """Writes polynomials as lines of a function, each once."""
 
-    def __init__(self, assumptions: Assumptions, inline: bool = False) -> None:
-        self.assumptions, self.inline = assumptions, inline
+    def __init__(self, assumptions: Assumptions) -> None:
+        self.assumptions = assumptions
         self.lines: list[str] = []
         self._names: dict[Frozen, str] = {}
         self._atoms: dict[int, str] = {}
@@ -39,8 +41,6 @@ class _Writer:
         return self._names[terms]
 
     def _named(self, expression: str) -> str:
-        if self.inline:
-            return f"({expression})"
         self.lines.append(f"t{len(self.lines)} = {expression}")
         return f"t{len(self.lines) - 1}"
 
@@ -83,28 +83,27 @@ def numbers_of(assumptions: Assumptions, values: Any) -> Callable[..., Any]:
 def holds(assumptions: Assumptions) -> Callable[..., bool]:
     """The function that says whether sizes meet all conditions that are not given."""
     writer = _Writer(assumptions)
-    zeros, bounds = assumptions.conditions()
-    if not assumptions.is_further:
-        writer.lines += [f"if {name} < {LEAST}: return False" for name in writer.parameters]
-    for terms, is_zero in zeros.items():
-        name = writer.polynomial(terms)
-        writer.lines.append(f"if {name} {'!=' if is_zero else '=='} 0: return False")
-    for terms, least in bounds.items():
-        name = writer.polynomial(terms)
-        writer.lines.append(f"if {name} < {least}: return False")
+    _demand(writer, "False")
     return writer.function("True")
 
 
-def texts_of(assumptions: Assumptions) -> frozenset[str]:
-    """The conditions that are not given, as text over the sizes, so that those of several computations can be told
-    together.
+def numbers_where(assumptions: Assumptions, values: Any) -> Callable[..., Any]:
+    """The function that gives nested tuples of numbers for other sizes; None for sizes that do not meet all conditions
+    that are not given.
     """
-    writer = _Writer(assumptions, inline=True)
-    zeros, bounds = assumptions.conditions()
-    equal = {f"{writer.polynomial(terms)} {'==' if is_zero else '!='} 0" for terms, is_zero in zeros.items()}
-    return frozenset(equal | {f"{writer.polynomial(terms)} >= {least}" for terms, least in bounds.items()})
+    writer = _Writer(assumptions)
+    _demand(writer, "None")
+    return writer.function(writer.value(values))
 
 
-def all_hold(assumptions: Assumptions, conditions: frozenset[str]) -> Callable[..., bool]:
-    """The function that says whether sizes of the assumptions meet all conditions, which `texts_of` gave."""
-    return _Writer(assumptions).function(" and ".join(sorted(conditions)) or "True")
+def _demand(writer: _Writer, refusal: str) -> None:
+    """Writes the conditions that are not given as lines that give the refusal where one is not met."""
+    zeros, bounds = writer.assumptions.conditions()
+    if not writer.assumptions.is_further:
+        writer.lines += [f"if {name} < {LEAST}: return {refusal}" for name in writer.parameters]
+    for terms, is_zero in zeros.items():
+        name = writer.polynomial(terms)
+        writer.lines.append(f"if {name} {'!=' if is_zero else '=='} 0: return {refusal}")
+    for terms, least in bounds.items():
+        name = writer.polynomial(terms)
+        writer.lines.append(f"if {name} < {least}: return {refusal}")

@@ -2,8 +2,7 @@
 
 A plan owns what does not change between calls (steps with their descriptors, the layout of its frame) and keeps a list
 of frames for what does. A call takes a frame, fills the table of addresses with one `pack_into`, calls the
-driver, and puts the frame back; concurrent calls take different frames. Frame and step layout stand in
-`runtime/plans/native.py`.
+driver, and puts the frame back; concurrent calls take different frames (`runtime/plans/frames.py`).
 
 Frames, workspaces and the arena of temporaries are buffers of the allocator, so `memory_stats()` counts them.
 """
@@ -16,26 +15,22 @@ import struct
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.structures.structure import Structure
 from tessera.lazy.threads import worker_count
-from tessera.profiling.attach import listener
 from tessera.profiling.recording import facts as step_facts
 from tessera.profiling.recording import ranges
 from tessera.profiling.recording.facts import StepFacts
-from tessera.profiling.ring import recorder
-from tessera.runtime.memory import buffers, workspace
-from tessera.runtime.memory.buffers import Buffer
+from tessera.runtime.memory import buffers
 from tessera.runtime.memory.derived import ReadInstead
-from tessera.runtime.memory.liveness import round_up
 from tessera.runtime.plans import native
 from tessera.runtime.plans.entry import FRAME_TABLE_OFFSET, make_entry
+from tessera.runtime.plans.frames import FramePool, SharedSteps, Step, shared_steps
 
 SlotKind = Literal["leaf", "result", "arena", "derived"]
 
-_WORD: Final = 8
 FactsSource = Callable[[], Sequence[StepFacts]] | Sequence[StepFacts]
 
 _plan_numbers = itertools.count(1)
@@ -44,25 +39,6 @@ _plan_numbers = itertools.count(1)
 def next_plan_number() -> int:
     """A number that no other plan of this process has."""
     return next(_plan_numbers)
-
-
-class KernelCode(Protocol):
-    """A kernel in memory: the address stays valid as long as the object lives."""
-
-    @property
-    def address(self) -> int: ...
-
-
-class Step(NamedTuple):
-    """One kernel launch: `descriptors` as in the kernel ABI, `workspace_bytes` per worker. `threads` are those that it
-    uses beside its workers'.
-    """
-
-    kernel: KernelCode
-    descriptors: tuple[int, ...]
-    workers: int = 1
-    workspace_bytes: int = 0
-    threads: int = 0
 
 
 class Slot(NamedTuple):
@@ -84,70 +60,6 @@ class PlanOutput(NamedTuple):
 
     number: int
     structure: Structure | None
-
-
-class Frame:
-    """What one call in progress needs to itself: the frame with its table and steps, and the workspace."""
-
-    __slots__ = ("address", "memory", "workspace")
-
-    def __init__(self, buffer: Buffer, workspace: Buffer | None) -> None:
-        self.address = buffer.address
-        self.memory = buffer.memory()
-        self.workspace = workspace
-
-
-class FramePool:
-    """The frames of one plan. It knows nothing of the plan, so that a plan goes as soon as its last reference does."""
-
-    __slots__ = ("__weakref__", "_plan", "_steps", "_table_words", "_workspace_bytes", "idle")
-
-    def __init__(self, plan: int, steps: tuple[Step, ...], table_words: int) -> None:
-        self._plan = plan
-        self._steps = steps
-        self._table_words = table_words
-        needed = [workspace.total(step.workspace_bytes, step.workers) for step in steps if step.workspace_bytes]
-        self._workspace_bytes = max(needed, default=0)
-        self.idle: list[Frame] = []
-
-    def drop_idle(self) -> None:
-        """Lets go of the frames, and their workspaces, that no call in progress uses."""
-        self.idle.clear()
-
-    def take(self) -> Frame:
-        """A frame that no other call uses; it goes back into `idle`."""
-        try:
-            return self.idle.pop()
-        except IndexError:
-            return self.new()
-
-    def new(self) -> Frame:
-        """A frame with everything but the table filled in: header, table, steps, descriptors."""
-        listener.listen()
-        scratch = buffers.allocate(self._workspace_bytes) if self._workspace_bytes else None
-        steps_at = round_up(native.FRAME_WORDS + self._table_words, native.STEP_WORDS)
-        descriptors_at = steps_at + native.STEP_WORDS * len(self._steps)
-        words = descriptors_at + sum([len(step.descriptors) for step in self._steps])
-        buffer = buffers.allocate(words * _WORD)
-        base = buffer.address
-        body = self._body(base + descriptors_at * _WORD, scratch.address if scratch is not None else 0)
-        frame = Frame(buffer, scratch)
-        table, first_step = base + native.FRAME_WORDS * _WORD, base + steps_at * _WORD
-        header = (table, len(self._steps), first_step, recorder.CELL_ADDRESS, self._plan)
-        struct.pack_into(f"<{len(header)}q", frame.memory, 0, *header)
-        struct.pack_into(f"<{len(body)}q", frame.memory, steps_at * _WORD, *body)
-        return frame
-
-    def _body(self, descriptors: int, scratch: int) -> list[int]:
-        """The words of all steps, and then all descriptors, which lie at that address."""
-        words: list[int] = []
-        described: list[int] = []
-        for number, step in enumerate(self._steps):
-            address = descriptors + _WORD * len(described)
-            pitch = workspace.pitch(step.workspace_bytes)
-            words += (step.kernel.address, address, step.workers, scratch, pitch, number, 0, 0)
-            described += step.descriptors
-        return words + described
 
 
 class _Watch(weakref.ref["BoundPlan"]):
@@ -199,14 +111,13 @@ class BoundPlan:
         "frames",
         "number",
         "run",
-        "steps",
         "threads",
     )
 
     def __init__(
         self,
         *,
-        steps: Sequence[Step],
+        steps: Sequence[Step] | SharedSteps,
         slots: Sequence[Slot],
         results: Sequence[int],
         outputs: Sequence[PlanOutput],
@@ -222,11 +133,11 @@ class BoundPlan:
         """
         self.number = next_plan_number()
         self.threads: int | None = worker_count()
-        self.steps = tuple(steps)
         self.arena_bytes = arena_bytes
         self._slots, self._results, self._outputs = tuple(slots), tuple(results), tuple(outputs)
         self.derived = tuple(derived)
-        self.frames = FramePool(self.number, self.steps, len(slots))
+        shared = steps if isinstance(steps, SharedSteps) else shared_steps(steps)
+        self.frames = FramePool(self.number, shared, len(slots))
         self._call = ranges.around(call or native.driver().run, self.number)
         step_facts.register_plan(self.number, facts)
         buffers.shared().register(self.frames)
@@ -267,7 +178,12 @@ class BoundPlan:
     @property
     def workers(self) -> int:
         """Threads that its widest step uses."""
-        return max([max(step.workers, step.threads) for step in self.steps], default=1)
+        return self.frames.workers
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What a call runs, in order."""
+        return self.frames.steps
 
     def reserve(self, leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:
         """What `run(leaves)` would give, with memory but without values: `fill` writes them. Raises as `run` does."""

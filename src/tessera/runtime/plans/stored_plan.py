@@ -26,7 +26,8 @@ from tessera.runtime.libraries.library import LibraryFunction, LibraryKernel, Li
 from tessera.runtime.memory import buffers
 from tessera.runtime.memory.buffers import Buffer
 from tessera.runtime.plans import native
-from tessera.runtime.plans.plan import BoundPlan, PlanOutput, Slot, Step
+from tessera.runtime.plans.frames import Step
+from tessera.runtime.plans.plan import BoundPlan, PlanOutput, Slot
 
 if TYPE_CHECKING:
     from tessera.ops.record import Operator

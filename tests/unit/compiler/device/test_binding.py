@@ -120,13 +120,13 @@ def test_a_grid_of_anything_else_is_refused() -> None:
 @pytest.fixture
 def split_in_four(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Products are split four ways."""
-    choose = DeviceCompiler.default_schedule
+    choose = DeviceCompiler._from_start
 
-    def split(compiler: DeviceCompiler, subject: Subject, problem: Problem) -> Schedule:
-        chosen = choose(compiler, subject, problem)
+    def split(compiler: DeviceCompiler, subject: Subject, problem: Problem, start: Schedule) -> Schedule:
+        chosen = choose(compiler, subject, problem, start)
         return chosen.replace(split_k=4) if "pipeline_depth" in chosen else chosen
 
-    monkeypatch.setattr(DeviceCompiler, "default_schedule", split)
+    monkeypatch.setattr(DeviceCompiler, "_from_start", split)
     pipeline.forget_plans()
     yield
     pipeline.forget_plans()

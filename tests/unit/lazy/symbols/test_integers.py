@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.lazy.symbols.assumptions import Assumptions
 from tessera.lazy.symbols.functions import holds, numbers_of
-from tessera.lazy.symbols.integers import Assumptions, is_symbolic, plain, value_of
+from tessera.lazy.symbols.integers import is_symbolic, plain, value_of
 
 STEPS = ("add", "subtract", "times", "quotient", "rest", "up", "larger", "smaller", "branch", "bits", "float", "index")
 SIZES = st.tuples(st.integers(2, 70), st.integers(2, 70))

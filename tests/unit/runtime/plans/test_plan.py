@@ -16,7 +16,8 @@ from tessera.lazy.leaves.leaf import Leaf, result_structure, scalar_leaf
 from tessera.runtime.memory import buffers, workspace
 from tessera.runtime.plans import native
 from tessera.runtime.plans.entry import FRAME_TABLE_OFFSET, source
-from tessera.runtime.plans.plan import BoundPlan, PlanOutput, Slot, Step
+from tessera.runtime.plans.frames import Step
+from tessera.runtime.plans.plan import BoundPlan, PlanOutput, Slot
 from tests.unit.runtime.plans.kernels import ELEMENTS, FLOATS, float_leaf, floats, kernel, words
 
 NBYTES = 4 * ELEMENTS

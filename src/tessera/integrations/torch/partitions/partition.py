@@ -127,12 +127,12 @@ class Partition:
         try:
             bound = self._bound[key]
         except KeyError:
-            return key, leaves, self._rebind(key, leaves) or self._bind(key, values, leaves)
+            return key, leaves, self._rebind(key) or self._bind(key, values, leaves)
         if bound is None or bound.is_current:
             return key, leaves, bound
         return key, leaves, self._bind(key, values, leaves)
 
-    def _rebind(self, key: Any, leaves: Sequence[Any]) -> ReboundPartition | None:
+    def _rebind(self, key: Any) -> ReboundPartition | None:
         """What computes this layout of inputs, as was recorded for others; None where it was not."""
         recordings = self._recordings
         if not recordings or not policy.is_current(None):
@@ -140,7 +140,7 @@ class Partition:
         compiles = self._options.cold != "eager"
         for recording in recordings:
             try:
-                found = recording.bind(leaves, compiles) if recording.is_current else None
+                found = recording.bind(key, compiles) if recording.is_current else None
             except (CompileError, IRError, UnsupportedTargetError):
                 return None  # binding as usual says what is wrong
             if found is not None:

@@ -7,7 +7,8 @@ conditions, and binding for those takes a few comparisons and numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -23,8 +24,9 @@ from tessera.lazy import evaluation, policy
 from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Plan, Structure
-from tessera.lazy.symbols.functions import holds, numbers_of
-from tessera.lazy.symbols.integers import LEAST, Assumptions, is_symbolic, symbolic_in, value_of
+from tessera.lazy.symbols.assumptions import LEAST, Assumptions
+from tessera.lazy.symbols.functions import numbers_where
+from tessera.lazy.symbols.integers import is_symbolic, symbolic_in, value_of
 
 
 class ReboundPartition:
@@ -52,23 +54,34 @@ class ReboundPartition:
 class _Input(NamedTuple):
     """What an input has to be: of numbers the number itself, of tensors the structure, whose sizes may be symbolic."""
 
-    leaf: Any
+    place: int
+    own: Any
 
-    def alike(self, leaf: Any) -> bool:
+    def alike(self, other: Any) -> bool:
         """Whether another input is the same but for sizes."""
-        mine = self.leaf
-        if not isinstance(mine, Structure):
-            return is_symbolic(mine) or (type(leaf) is type(mine) and bool(leaf == mine))
-        if not isinstance(leaf, Leaf):
-            return False
-        other = leaf.structure
-        return mine is other or (
-            mine.dtype is other.dtype
-            and mine.kind == other.kind
-            and mine.device == other.device
-            and mine.frozen == other.frozen
-            and len(mine.shape) == len(other.shape)
+        own = self.own
+        if not isinstance(own, Structure):
+            return is_symbolic(own) or (type(other) is type(own) and bool(other == own))
+        return own is other or (
+            isinstance(other, Structure)
+            and own.dtype is other.dtype
+            and own.kind == other.kind
+            and own.device == other.device
+            and own.frozen == other.frozen
+            and len(own.shape) == len(other.shape)
         )
+
+
+class _Source(NamedTuple):
+    """Where a size of the graph is found: an input that is it, or an axis of one."""
+
+    place: int
+    axis: int | None
+
+    def size(self, key: Sequence[Any]) -> int:
+        """The size, of the structures of inputs and the numbers among these."""
+        found = key[self.place]
+        return int(found if self.axis is None else found.shape[self.axis])
 
 
 class PartitionRecording:
@@ -77,7 +90,7 @@ class PartitionRecording:
     def __init__(self, work: PartitionWork, leaves: Sequence[Any], options: CompileOptions) -> None:
         """Raises Unrecorded, and what rows raise, where there is nothing that holds for other sizes."""
         assumptions = Assumptions()
-        self._sources: list[Callable[[Sequence[Any]], int]] = []
+        self._sources: list[_Source] = []
         extents = self._extents(work, leaves, assumptions)
         known = interning.interned_count()
         try:
@@ -99,14 +112,28 @@ class PartitionRecording:
         self.leaves = written.leaves
         self._outputs = written.outputs.outputs
         walks = [_walk(each) for each in inputs]
-        moving = [any(True for _ in symbolic_in(walk)) for walk in walks]
-        self._fixed = [(place, each, _Input(each)) for place, each in enumerate(inputs) if not moving[place]]
-        self._moving = [(place, _Input(each)) for place, each in enumerate(inputs) if moving[place]]
-        self._holds = holds(assumptions)
-        self._walks = numbers_of(assumptions, tuple(walks[place] for place, _ in self._moving))
-        self._layouts = numbers_of(
+        moves = [any(True for _ in symbolic_in(walk)) for walk in walks]
+        self._moving = [_Input(place, each) for place, each in enumerate(inputs) if moves[place]]
+        self._fixed = [_Input(place, each) for place, each in enumerate(inputs) if not moves[place]]
+        self._same: tuple[itemgetter[Any], Any] | None = None
+        """Takes the inputs of fixed sizes, and what it takes of those that were recorded: structures, as nearly always,
+        are the same objects then.
+        """
+        if self._fixed and all(isinstance(each.own, Structure) for each in self._fixed):
+            take = itemgetter(*[each.place for each in self._fixed])
+            self._same = take, take(inputs)
+        self._numbers = numbers_where(
             assumptions,
-            tuple(None if each.layout is None else (each.layout.shape, each.layout.strides) for each in self._outputs),
+            (
+                tuple([walks[each.place] for each in self._moving]),
+                tuple(
+                    [
+                        None if each.layout is None else (each.layout.shape, each.layout.strides)
+                        for each in self._outputs
+                    ]
+                ),
+                template.numbers,
+            ),
         )
 
     @property
@@ -128,40 +155,49 @@ class PartitionRecording:
                     known[size.node.expr] = value
                     continue
                 known[size.node.expr] = assumptions.size(value)
-                self._sources.append(_shape_at(place, axis) if isinstance(leaf, Leaf) else _number_at(place))
+                self._sources.append(_Source(place, axis if isinstance(leaf, Leaf) else None))
         if not self._sources:
             raise Unrecorded
         return Extents(known)
 
-    def bind(self, leaves: Sequence[Any], compiles: bool = True) -> ReboundPartition | None:
-        """What the partition does for inputs that lie as these; None where they do not meet the conditions, and unless
-        it `compiles` where a kernel is missing. Raises what compiling raises.
+    def bind(self, key: Sequence[Any], compiles: bool = True) -> ReboundPartition | None:
+        """What the partition does for inputs of these structures, and the numbers among them; None where they do not
+        meet the conditions, and unless it `compiles` where a kernel is missing. Raises what compiling raises.
         """
-        for place, own, mine in self._fixed:
-            leaf = leaves[place]
-            if type(leaf) is Leaf and leaf.structure is own:
-                continue  # a parameter, as nearly always
-            if not mine.alike(leaf) or _walk(leaf) != _walk(own):
-                return None
-        for place, mine in self._moving:
-            if not mine.alike(leaves[place]):
-                return None
-        sizes = [source(leaves) for source in self._sources]
-        if not self._holds(*sizes):
+        if not self._has_fixed(key):
             return None
-        for (place, _), walk in zip(self._moving, self._walks(*sizes), strict=True):
-            if walk != _walk(leaves[place]):
+        for each in self._moving:
+            if not each.alike(key[each.place]):
                 return None
-        plan = self._template.plan(sizes, compiles)
+        sizes = [source.size(key) for source in self._sources]
+        found = self._numbers(*sizes)
+        if found is None:
+            return None
+        walks, layouts, numbers = found
+        for each, walk in zip(self._moving, walks, strict=True):
+            if walk != _walk(key[each.place]):
+                return None
+        plan = self._template.plan(sizes, numbers, compiles)
         if plan is None:
             return None
         outputs = [
             each
             if each.layout is None or lies is None
             else _laid_out(each, Layout(lies[0], lies[1], each.layout.order))
-            for each, lies in zip(self._outputs, self._layouts(*sizes), strict=True)
+            for each, lies in zip(self._outputs, layouts, strict=True)
         ]
         return ReboundPartition(self, plan, Outputs(outputs))
+
+    def _has_fixed(self, key: Sequence[Any]) -> bool:
+        """Whether the inputs that have no symbolic size are what they were."""
+        same = self._same
+        if same is not None and same[0](key) == same[1]:
+            return True
+        for each in self._fixed:
+            other = key[each.place]
+            if not each.alike(other) or _walk(other) != _walk(each.own):
+                return False
+        return True
 
 
 class Unrecorded(Exception):  # noqa: N818 - nothing went wrong
@@ -179,9 +215,8 @@ def recorded(work: PartitionWork, leaves: Sequence[Any], options: CompileOptions
 
 
 def _walk(value: Any) -> tuple[Any, ...]:
-    """The sizes of an input: extents and strides of a tensor, or of its structure; of a number itself."""
-    structure = value.structure if isinstance(value, Leaf) else value
-    return (structure.shape, structure.strides) if isinstance(structure, Structure) else (structure,)
+    """The sizes of an input: extents and strides of a tensor's structure; of a number itself."""
+    return (value.shape, value.strides) if isinstance(value, Structure) else (value,)
 
 
 def _laid_out(output: Computed | Given, layout: Layout) -> Computed | Given:
@@ -204,11 +239,3 @@ def _symbolic_input(meta: Any, leaf: Any, extents: Extents) -> Any:
     if [value_of(each) for each in (*made.shape, *made.strides)] != [*structure.shape, *structure.strides]:
         raise Unrecorded
     return made
-
-
-def _shape_at(place: int, axis: int) -> Callable[[Sequence[Any]], int]:
-    return lambda leaves: int(leaves[place].structure.shape[axis])
-
-
-def _number_at(place: int) -> Callable[[Sequence[Any]], int]:
-    return lambda leaves: int(leaves[place])

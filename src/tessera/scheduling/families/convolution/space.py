@@ -41,11 +41,12 @@ MOST_COLUMNS, MOST_ROWS = 1 << 14, 1 << 8
 """Results along either side of a block, however few bytes they take."""
 BLOCK_ROWS = 8
 """Rows of results that a block had better have: narrower ones copy less around them."""
-WORTH_ANOTHER = 1.04
-"""The gain from which rows of results have a register tile of their own. One thread of a busy Zen 3, oneDNN's processor
-time, weights packed, over that of usual tiles of 6 pixels and of these: 7 x 7 pixels, 512 channels, 3 x 3, in blocks,
-0.75, as one block 0.89, and of 4 pixels 1.02; 1024 to 2048, each second pixel, 0.77 and 0.99; 14 x 14, 256 channels, 3
-x 3, 0.99 and 1.05; 28 x 28, 128 channels, 0.91 and 0.97; but 56 x 56 in tiles of 4 pixels 1.00 and 0.88."""
+WORTH_ANOTHER = 26, 25
+"""The gain, as a ratio of integers, from which rows of results have a register tile of their own. One thread of a busy
+Zen 3, oneDNN's processor time, weights packed, over that of usual tiles of 6 pixels and of these: 7 x 7 pixels, 512
+channels, 3 x 3, in blocks, 0.75, as one block 0.89, and of 4 pixels 1.02; 1024 to 2048, each second pixel, 0.77 and
+0.99; 14 x 14, 256 channels, 3 x 3, 0.99 and 1.05; 28 x 28, 128 channels, 0.91 and 0.97; but 56 x 56 in tiles of 4
+pixels 1.00 and 0.88."""
 EVEN = 0.9
 """How even shares have to be: the mean of workers' work over the largest."""
 
@@ -304,18 +305,21 @@ def _register_tile(problem: ConvolutionProblem) -> tuple[int, int, bool]:
         return 2, max(1, most // 2), True
     if problem.target.vector_registers >= 32:
         return 1, most, True
-    least = problem.target.fma_per_cycle * problem.target.fma_latency / vectors
+    busy = problem.target.fma_per_cycle * problem.target.fma_latency
 
-    def taken(height: int, tails: bool) -> float:
-        """Time of a row, as pixels multiplied without a wait: each tile takes `least` of them, and one to begin."""
+    def taken(height: int, tails: bool) -> Number:
+        """Time of a row, as vectors multiplied without a wait: each tile takes as many as the units begin until the
+        first one is done, and a pixel's to begin. In integers, so that rows of many sizes are told apart by rules.
+        """
         heights = (height, *row_tails(height)) if tails else (height,)
         counts = row_tiles(problem.columns, heights).items()
-        return sum(count * (max(each, least) + 1) for each, count in counts)
+        return sum(count * (max(each * vectors, busy) + vectors) for each, count in counts)
 
-    usual = most, True
-    others = [(height, tails) for height in (most, most - 1, most * 2 // 3) for tails in (True, False) if height > 1]
-    best = min([usual, *others], key=lambda way: taken(*way))
-    return 1, *(best if taken(*best) * WORTH_ANOTHER < taken(*usual) else usual)
+    ways = [(most, True), *[(height, tails) for height in (most, most - 1, most * 2 // 3) for tails in (True, False)]]
+    times = {way: taken(*way) for way in ways if way[0] > 1 or way == ways[0]}
+    best = min(times, key=lambda way: times[way])
+    more, less = WORTH_ANOTHER
+    return 1, *(best if times[best] * more < times[ways[0]] * less else ways[0])
 
 
 def _tile(schedule: Schedule, problem: ConvolutionProblem) -> tuple[int, int]:
