@@ -1,4 +1,4 @@
-"""Sums of millions: of equal numbers all roundings of one binade go one way, so that errors grow with a sum's length."""
+"""Sums of millions: of equal numbers all roundings of one binade go one way, and errors grow with a sum's length."""
 
 from __future__ import annotations
 
