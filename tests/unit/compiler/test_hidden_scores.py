@@ -34,8 +34,10 @@ def test_what_is_held_for_hidden_keys_reaches_no_cotangent() -> None:
     g = torch.randn(1, 6, QUERIES, 5, generator=generator)
 
     def ours(q: Any, k: Any, v: Any, held: Any) -> Any:
-        mod = {"score_mod": lambda s, b, h, i, j: op.tanh(s * held[j])}
-        return op.sum(op.flash_attention(q, k, v, **mod, mask_mod=seen) * g)
+        def changed(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return op.tanh(s * held[j])
+
+        return op.sum(op.flash_attention(q, k, v, score_mod=changed, mask_mod=seen) * g)
 
     hidden = torch.arange(KEYS) % 7 == 3
     hidden[QUERIES + 5 :] = True
