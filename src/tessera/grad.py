@@ -50,7 +50,7 @@ def value_and_grad(
         own: dict[Leaf, Leaf] = {}
         for number in numbers:
             leaf = input_leaf(cast(Tensor, as_node(arguments[number])).eval())
-            watched = _WatchedLeaf(leaf.structure, leaf.address, leaf.owner, leaf.version)
+            watched = _WatchedLeaf(leaf.structure, leaf.address, leaf.owner, leaf.version, leaf.origin)
             tensors[number], own[watched] = Tensor((leaf.structure, (watched,))), leaf
         value = function(*tensors, **options)
         if value.size != 1:

@@ -81,7 +81,9 @@ class Tensor(OperatorMethods):
             evaluation.evaluate((self,))
             return self
         for leaf in leaves:
-            if leaf.version is not None and leaf.owner._version != leaf.version:
+            if (leaf.version is not None and leaf.owner._version != leaf.version) or (
+                leaf.origin and leaf.owner.data_ptr() != leaf.origin
+            ):
                 evaluation.evaluate((self,))  # which finds out why
                 return self
         before_run = evaluation.before_run

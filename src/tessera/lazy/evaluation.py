@@ -143,6 +143,12 @@ def refuse_mutated(leaves: Sequence[Leaf]) -> None:
                 f"evaluated (version {leaf.version} then, {leaf.owner._version} now)",
                 hints=["call .eval() before writing to the tensor", "or pass tensor.clone()"],
             )
+        if leaf.origin and leaf.owner.data_ptr() != leaf.origin:
+            raise InputMutatedError(
+                f"an input of shape {tuple(leaf.shape)} was given other memory (tensor.data = ..., or its storage was "
+                "resized) after it was used and before its result was evaluated",
+                hints=["call .eval() before", "or pass tensor.detach(), which keeps the memory that .data replaces"],
+            )
 
 
 def evaluate_into(node: Node, target: Leaf) -> None:

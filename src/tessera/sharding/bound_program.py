@@ -301,4 +301,6 @@ def _on_each_device(leaf: Leaf) -> Leaf:
     """A number, or a table that a gradient's rule made for all devices alike, as each device has it."""
     if not is_mesh(leaf.structure.device):
         return leaf
-    return Leaf(interning.buffer(leaf.shape, leaf.strides, leaf.dtype), leaf.address, leaf.owner, leaf.version)
+    return Leaf(
+        interning.buffer(leaf.shape, leaf.strides, leaf.dtype), leaf.address, leaf.owner, leaf.version, leaf.origin
+    )

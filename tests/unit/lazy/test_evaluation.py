@@ -102,6 +102,23 @@ def test_a_view_of_a_written_tensor_is_refused_too() -> None:
         y.eval()
 
 
+def test_other_memory_of_an_input_before_evaluation_is_refused() -> None:
+    """Its own may be freed, and no version counts that."""
+
+    def freed(x: torch.Tensor) -> None:
+        x.untyped_storage().resize_(0)
+
+    for change in (lambda x: setattr(x, "data", torch.full((3, 3), 2.0)), freed):
+        x = torch.ones(3, 3)
+        whole, part = op.exp(x), op.tensor(x)[1:] + 1.0
+        kept = op.exp(x.detach() if change is not freed else x.clone())
+        change(x)
+        for y in (whole, part):
+            with pytest.raises(InputMutatedError, match="other memory"):
+                y.eval()
+        assert (kept.torch() == torch.ones(3, 3).exp()).all()
+
+
 def test_writing_after_evaluation_is_free() -> None:
     x = torch.ones(3)
     y = op.exp(x).eval()

@@ -21,16 +21,20 @@ class Leaf:
     `structure` holds dtype, shape and strides. `address` is the 8-byte word that kernels find in their table: the
     address of element (0, 0, ...) of a buffer, the bits of a scalar. `owner` keeps the memory alive; for a scalar it
     is the number itself. `version` is the torch tensor's `_version` when it was taken, None where there is nothing
-    to compare.
+    to compare. `origin` is the tensor's `data_ptr()` then, 0 where the owner keeps the memory that it has: a tensor may
+    be given other memory (`tensor.data = ...`), which no version counts, and what it had is freed.
     """
 
-    __slots__ = ("__weakref__", "address", "owner", "structure", "version")
+    __slots__ = ("__weakref__", "address", "origin", "owner", "structure", "version")
 
-    def __init__(self, structure: Structure, address: int, owner: Any, version: int | None = None) -> None:
+    def __init__(
+        self, structure: Structure, address: int, owner: Any, version: int | None = None, origin: int = 0
+    ) -> None:
         self.structure = structure
         self.address = address
         self.owner = owner
         self.version = version
+        self.origin = origin
 
     @property
     def shape(self) -> Shape:
@@ -54,7 +58,7 @@ class Leaf:
 
     def view(self, structure: Structure, address: int) -> Leaf:
         """Another leaf over the same memory."""
-        return Leaf(structure, address, self.owner, self.version)
+        return Leaf(structure, address, self.owner, self.version, self.origin)
 
     def span(self) -> tuple[int, int]:
         """The address of the first byte that its elements may lie at, and of the one past the last; equal where there

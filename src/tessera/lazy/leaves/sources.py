@@ -63,7 +63,7 @@ def from_plain_torch(tensor: torch.Tensor) -> Leaf:
     # Without `__init__`, whose frame costs as much as the object.
     leaf = _new(Leaf)
     leaf.structure = structure
-    leaf.address = tensor.data_ptr()
+    leaf.address = leaf.origin = tensor.data_ptr()
     leaf.owner = tensor
     try:
         leaf.version = tensor._version
@@ -80,7 +80,8 @@ def _elsewhere(tensor: torch.Tensor) -> Leaf:
         return _examined(tensor)
     if tensor.requires_grad and torch.is_grad_enabled():
         raise _grad_error(tensor)
-    return Leaf(structure, tensor.data_ptr(), tensor, None if tensor.is_inference() else tensor._version)
+    address = tensor.data_ptr()
+    return Leaf(structure, address, tensor, None if tensor.is_inference() else tensor._version, address)
 
 
 def _examined(tensor: torch.Tensor) -> Leaf:
@@ -106,7 +107,8 @@ def _examined(tensor: torch.Tensor) -> Leaf:
         key = (tensor.shape, tensor.stride(), tensor.dtype)
         layouts[key if on_cpu else (*key, tensor.device)] = structure
     version = None if tensor.is_inference() else tensor._version
-    return Leaf(structure, tensor.data_ptr(), tensor, version)
+    address = tensor.data_ptr()
+    return Leaf(structure, address, tensor, version, address)
 
 
 def _strides_of(shape: Shape, strides: Sequence[int]) -> Shape:

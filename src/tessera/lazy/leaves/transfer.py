@@ -25,7 +25,7 @@ def on_device(leaf: Leaf, device: str) -> Leaf:
     if not is_cpu_memory(leaf.device) or not is_cpu_memory(device):
         moved = from_torch(_copied(to_torch(leaf), device))
     structure = interning.buffer(moved.shape, moved.strides, moved.dtype, device)
-    return Leaf(structure, moved.address, moved.owner, moved.version)
+    return Leaf(structure, moved.address, moved.owner, moved.version, moved.origin)
 
 
 def _copied(tensor: torch.Tensor, device: str) -> torch.Tensor:

@@ -12,6 +12,9 @@ algorithm 2. The first two lack the scale, by which they are multiplied as numbe
 `scored_attention`, of full rank, behind Q, K and V also g, and L and mean, [..., heads, queries, 1]; sums are in the
 accumulator's dtype. A query that sees no key has the logarithm -inf, and P is 0.
 
+Where no cotangent arrives, as at hidden keys, none goes on, whatever the derivative is there: 0 times NaN is NaN, and a
+tensor that the steps read may have one where nobody sees a key.
+
 Their own gradients are formed out of other operators, with matrices of scores.
 """
 
@@ -155,7 +158,8 @@ def _cotangent(
     d_changed = weights * (g @ v.repeat_interleave(group, -3).mT - mean)
     kinds = tuple([dtype_of(extra.dtype) for extra in extras])
     derivative = _derivative(scores, dtype_of(products.dtype), kinds, place)
-    found = torch.broadcast_to(scoring.referred(derivative, products, (*extras, d_changed)), products.shape)
+    found = scoring.referred(derivative, products, (*extras, d_changed))
+    found = torch.where(d_changed == 0, 0.0, torch.broadcast_to(found, products.shape))
     if of == "x":
         summed = [axis for axis, name in ((-2, "q"), (-1, "k")) if name not in along]
         return found.sum(summed, keepdim=True) if summed else found
@@ -273,7 +277,11 @@ def _body(
     wide = [e.cast(extra, dtype) if extra.dtype.kind == "float" else extra for extra in extras]
 
     def derived(derivative: Scoring, score: V, cotangent: V) -> V:
-        return scoring.emitted(derivative, e, score, (*wide, cotangent))
+        found = scoring.emitted(derivative, e, score, (*wide, cotangent))
+        if found is cotangent:
+            return found
+        nothing = e.constant(0, cotangent.dtype)
+        return e.select(e.compare("eq", cotangent, nothing), nothing, found)
 
     to_score, beside = (None if each is None else partial(derived, each) for each in (steps[0], steps[place]))
     changed = scored.scored_by(e, q, extras, scores) if scores else None

@@ -25,6 +25,7 @@ once per pattern of slots and outputs (plans of the same program share its code)
         leaf0.address = address0
         leaf0.owner = result0
         leaf0.version = 0
+        leaf0.origin = 0
         return (leaf0,)
 
 All parameters but `leaves` have the plan's own values as defaults: that makes a plan in less time, and of a dozen fewer
@@ -149,7 +150,7 @@ def source(
     for place, (index, is_made) in enumerate(outputs):
         if is_made:
             fields = {"structure": f"structure{place}", "address": f"address{index}", "owner": f"result{index}"}
-            lines += _object(f"leaf{place}", "Leaf", fields | {"version": "0"})
+            lines += _object(f"leaf{place}", "Leaf", fields | {"version": "0", "origin": "0"})
     made = [f"leaf{place}, " if is_made else f"leaves[{index}], " for place, (index, is_made) in enumerate(outputs)]
     lines.append(f"    return ({''.join(made)})")
     return "\n".join(lines)

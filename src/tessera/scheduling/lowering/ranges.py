@@ -40,17 +40,22 @@ def summed_in_parts(
     builder: TileBuilder,
     span: Range,
     step: int,
-    part: int,
+    parts: Sequence[int],
     neutral: Sequence[SSAValue],
     join: Callable[[Sequence[SSAValue], Sequence[SSAValue]], Sequence[SSAValue]],
     unroll: int = 1,
 ) -> Iterator[Loop]:
-    """A loop that carries sums, which begin anew after `part` indices and are added, by `join`, to those of the parts
-    before. Such a sum has smaller rounding errors than one long one, whose errors grow with the root of its length.
+    """A loop that carries sums, which begin anew after as many indices as each of `parts` has, the longest first, and
+    are added, by `join`, to those of the parts before. Such a sum has smaller rounding errors than one long one, whose
+    errors grow with its length where they all go one way, as those of equal numbers do.
     """
-    with builder.loop(*span, part, neutral) as parts:
-        end = builder.minimum(builder.add(parts.index, builder.index(part)), span[1])
-        with builder.loop(parts.index, end, step, neutral, unroll) as loop:
+    if not parts:
+        with builder.loop(*span, step, neutral, unroll) as loop:
             yield loop
-        parts.yielded = tuple(join(parts.carried, loop.results))
-    loop.results = parts.results
+        return
+    with builder.loop(*span, parts[0], neutral) as longest:
+        end = builder.minimum(builder.add(longest.index, builder.index(parts[0])), span[1])
+        with summed_in_parts(builder, (longest.index, end), step, parts[1:], neutral, join, unroll) as loop:
+            yield loop
+        longest.yielded = tuple(join(longest.carried, loop.results))
+    loop.results = longest.results

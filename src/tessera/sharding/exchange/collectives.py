@@ -75,7 +75,7 @@ def all_reduce_on(source: Leaf, reduction: Reduction, stream: object) -> Leaf:
 
         def promised(operation: Operation) -> list[Leaf]:
             promise = Promise(result.owner, operation)
-            result.owner, result.version = promise, KEPT
+            result.owner, result.version, result.origin = promise, KEPT, 0
             operation.promises = [promise]
             return [result]
 

@@ -82,7 +82,7 @@ class RowStatistics:
         def join(totals: Sequence[SSAValue], sums: Sequence[SSAValue]) -> list[SSAValue]:
             return list(map(self._combine, reductions, totals, sums))
 
-        with summed_in_parts(builder, (builder.index(0), whole), WIDE, WIDE * PART, zeros, join) as parts:
+        with summed_in_parts(builder, (builder.index(0), whole), WIDE, (WIDE * PART,), zeros, join) as parts:
             parts.yielded = self._step(writer, reductions, parts.index, parts.carried, WIDE)
         with builder.loop(whole, self.extent, NARROW, [self._neutral(value, NARROW) for value in reductions]) as loop:
             loop.yielded = self._step(writer, reductions, loop.index, loop.carried, NARROW)

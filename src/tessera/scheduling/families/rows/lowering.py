@@ -44,7 +44,9 @@ _COMBINE_INTEGER: Mapping[str, Callable[[SSAValue, SSAValue], Operation]] = {
 
 
 PART = 64
-"""Steps along a row, or rows down a column, that are added one after another before their sum is added to the rest."""
+"""Steps along a row, or rows down a column, that are added one after another before their sum is added to that of so
+many other parts, and that to the rest. Sums down columns have a level more, as a step is one row there.
+"""
 
 
 def identity(kind: str, dtype: DType) -> float | int:
@@ -137,7 +139,7 @@ class RowsLowering:
     def _walk(
         self, lower: SSAValue, upper: SSAValue, step: int, reductions: Sequence[Value], neutral: Sequence[SSAValue]
     ) -> Iterator[Loop]:
-        """A loop that carries the reductions. Sums of floats are formed in parts of `PART` steps."""
+        """A loop that carries the reductions. Sums of floats are formed in parts of parts."""
         builder = self.builder
         if not any(value.kind == "add" and value.dtype.kind == "float" for value in reductions):
             with builder.loop(lower, upper, step, neutral) as loop:
@@ -147,7 +149,8 @@ class RowsLowering:
         def join(totals: Sequence[SSAValue], parts: Sequence[SSAValue]) -> list[SSAValue]:
             return [self._combine(*each) for each in zip(reductions, totals, parts, strict=True)]
 
-        with summed_in_parts(builder, (lower, upper), step, step * PART, neutral, join) as loop:
+        parts = [step * PART**level for level in ((2, 1) if self.by_rows else (3, 2, 1))]
+        with summed_in_parts(builder, (lower, upper), step, parts, neutral, join) as loop:
             yield loop
 
     # -- rows: the reduced axis is the lane axis ------------------------------------------------------------------

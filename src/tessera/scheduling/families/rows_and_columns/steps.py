@@ -23,9 +23,11 @@ from tessera.scheduling.model.shares import second_bytes
 APART: Final = Bounds(crossed=False)
 PART: Final = "part"
 """The axis of partial results."""
-MOST_PARTS: Final = 64
+ENOUGH_PARTS: Final = 64
 ROWS_OF_PART: Final = 32
 """The least rows of a part: its partial results are then a small share of what it reads."""
+MOST_ROWS_OF_PART: Final = 256
+"""The most, as they are added one after another: what that rounds off grows with their number."""
 SMALL: Final = 1 << 16
 """Elements that one worker may as well walk alone."""
 
@@ -77,7 +79,7 @@ def _steps(case: DecomposableCall) -> Steps:
     spec: RowsAndColumnsSpec = case.spec
     made = case.once(walk_and_join)
     count = min(output.argument for output in spec.outputs)
-    extents = {**case.extents, PART: min(max(case.extents[spec.rows] // ROWS_OF_PART, 1), MOST_PARTS)}
+    extents = {**case.extents, PART: _parts(case.extents[spec.rows])}
     arguments = [
         Array(index, words[: len(words) // 2], words[len(words) // 2 :])
         for index, (_, words) in enumerate(case.arguments)
@@ -89,6 +91,11 @@ def _steps(case: DecomposableCall) -> Steps:
     joined = (*partial, *(arguments[index] for index in (*made.inputs, *made.columns)))
     walked = (*arguments[:count], *(arguments[index] for index in made.rows), *partial)
     return Steps((KernelStep(made.first, walked, extents), KernelStep(made.second, joined, extents)), workspaces)
+
+
+def _parts(rows: int) -> int:
+    few = min(max(rows // ROWS_OF_PART, 1), ENOUGH_PARTS)
+    return max(few, -(-rows // MOST_ROWS_OF_PART))
 
 
 def _apart(case: DecomposableCall) -> Steps:

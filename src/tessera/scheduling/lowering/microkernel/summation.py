@@ -29,7 +29,7 @@ def summed(
             loop.yielded = tuple(step(loop.index, loop.carried, True))
     else:
         join = partial(all_added, builder)
-        with summed_in_parts(builder, (lower, whole), depth, part, initial, join, unroll) as loop:
+        with summed_in_parts(builder, (lower, whole), depth, (part,), initial, join, unroll) as loop:
             loop.yielded = tuple(step(loop.index, loop.carried, True))
     if not has_rest:
         return loop.results
