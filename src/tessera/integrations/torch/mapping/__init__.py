@@ -1,4 +1,4 @@
-"""What operators of ATen, and some of other libraries, are in Tessera: a row for each overload, in its theme's module."""
+"""What operators of ATen and of other libraries are in Tessera: a row for each overload, in the module of its theme."""
 
 from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its rows
     attention,
