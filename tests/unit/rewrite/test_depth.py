@@ -70,3 +70,11 @@ def test_what_reads_the_same_tensor_is_one_kernel(rows: int) -> None:
     items = [item for item in planning.program_of(joint.structure).items if isinstance(item, KernelItem)]
     assert len(items) == 1
     torch.testing.assert_close(joint.torch(), torch.cat([x + a, torch.sigmoid(x) * b]))
+
+
+def test_operands_that_are_loaded_count() -> None:
+    total = op.tensor(torch.randn(7))
+    for _ in range(DEPTH * 3 // 4):
+        total = total + op.tensor(torch.randn(7))
+    items = [item for item in planning.program_of(total.structure).items if isinstance(item, KernelItem)]
+    assert len(items) > 1

@@ -21,7 +21,10 @@ share of them (`ops.families.GroupKind`).
 
 
 def instructions_of(operation: GraphOperation) -> int:
-    """Vector instructions that an operation adds to a kernel; a matrix product is counted as none."""
+    """Vector instructions that an operation adds to a kernel; a matrix product is counted as none. Of its operands one
+    is at hand, as it is in a chain; each other one may be a load.
+    """
     if not family_of(operation.operator).is_counted:
         return 0
-    return vector_instructions(operation.operator, len(operation.inputs))
+    operands = len(operation.inputs)
+    return vector_instructions(operation.operator, operands) + max(operands - 1, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Final
 
 from tessera.scheduling.families.common_rules import (
     cuts_for_several,
@@ -15,6 +16,11 @@ from tessera.scheduling.language.columns import Knobs, Number, divided, no
 from tessera.scheduling.language.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
+
+STEP_INSTRUCTIONS: Final = 400
+"""Vector instructions of a step that is walked at once by default: longer ones are work enough for a processor as they
+are, and compilers take more than proportional time for them.
+"""
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,9 @@ def default_schedule(problem: MapReduceProblem) -> Schedule:
         return Schedule(tile=tile, keep=0, ahead=False, nontemporal=streams, parallel=parallel, fusion=True)
     unroll = 2 if _is_norm(problem) else 4
     while unroll > 1 and (
-        lanes * unroll > max(problem.lanes, lanes) or unroll * problem.live > 2 * problem.target.vector_registers
+        lanes * unroll > max(problem.lanes, lanes)
+        or unroll * problem.live > 2 * problem.target.vector_registers
+        or unroll * problem.flops > STEP_INSTRUCTIONS
     ):
         unroll //= 2
     rounded = -(-problem.lanes // lanes) * lanes
