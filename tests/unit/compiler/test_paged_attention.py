@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_refused() -> None:
         op.paged_attention(**{**operands, "lengths": torch.tensor([3, 3])})
     with pytest.raises(DTypeError, match="int32 or int64"):
         op.paged_attention(**{**operands, "lengths": torch.tensor([3.0])})
-    for wrong in ({"window": 0}, {"soft_cap": -1.0}, {"causal": 1}):
+    for wrong in ({"window": 0}, {"soft_cap": -1.0}, {"soft_cap": 1e300}, {"causal": 1}):
         with pytest.raises(ArgumentError):
             op.paged_attention(**operands, **wrong)
 
