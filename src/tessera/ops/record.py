@@ -82,6 +82,9 @@ Advice: TypeAlias = Callable[[Sequence[Typed], Named], Sequence[str]]
 CostRule: TypeAlias = Callable[[Sequence[Typed], Typed, Named], int]
 """(operands, result, attributes) -> a count."""
 
+IntegerRanges: TypeAlias = Callable[[Sequence[Shape]], Mapping[int, tuple[int, int]]]
+"""(shapes of the operands) -> of some, by place, the least integer and what all are below."""
+
 SymbolicRule: TypeAlias = Callable[[Named, Sequence[Typed], Shape], Named]
 """(attributes, operands, result shape) -> the attributes with those that hold extents set to None."""
 
@@ -131,7 +134,8 @@ class Operator:
     `body(emitter, *values, **attributes)` is the tile body; see `emitter`.
     `cheap` says that computing an element costs less than moving it: such maps run while an operand of a matrix
     product is packed. Of a `positive` operator only positive operands give ordinary numbers: kernels are timed and
-    checked on such. An operator with a `summary` has a function of its name in `op`, where it has none by itself.
+    checked on such. `integers` says from which range integers are drawn for that. An operator with a `summary` has a
+    function of its name in `op`, where it has none by itself.
 
     An operator of the family "library" has no kernels: a plan calls `library` on views of its own memory, with any
     strides. Where one call gives several results, `joint` names their operators in order, and `library` gets an output
@@ -168,6 +172,7 @@ class Operator:
     """None where each operand is read once, and the result written once."""
     cheap: bool = False
     positive: bool = False
+    integers: IntegerRanges | None = None
     library: LibraryCall = _no_library
     joint: tuple[str, ...] = ()
     movement: Movement | None = None

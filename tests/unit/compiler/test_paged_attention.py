@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from tessera import grad, op
 from tessera.compiler.explain.inspection import schedules_of
+from tessera.compiler.tune import candidates, workloads
 from tessera.errors import ArgumentError, DTypeError, IndexRangeError, ShapeMismatchError
 from tessera.ops import oracle
 
@@ -122,6 +124,27 @@ def test_keys_are_appended_in_place_and_seen_by_the_next_call() -> None:
         torch.testing.assert_close(found, gathered(**operands), atol=2e-6, rtol=2e-6)
 
 
+def test_candidates_of_a_tuning_read_as_many_keys_as_tables_have_room_for(
+    cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Integers are drawn from [-8, 8) else: at most seven keys of each sequence, and few of the pages."""
+    drawn: list[list[tuple[int, int]]] = []
+
+    def noted(call: Any, device: str) -> Any:
+        found = workloads.workload_of(call, device)
+        drawn.append([spec.integers for spec in found.operands if spec.dtype == "int32"])
+        return found
+
+    monkeypatch.setattr(candidates, "workload_of", noted)
+    operands = list(paged([[1, 0, 99], [1, 2, 0]], [7, 12], 4, pages=40).values())
+
+    def attention(q: Any, k: Any, v: Any, table: Any, lengths: Any) -> Any:
+        return op.paged_attention(q, k, v, table, lengths)
+
+    op.autotune(max_trials=1)(attention)(*operands).eval()
+    assert drawn == [[(0, 40), (12, 13)]]
+
+
 def test_what_does_not_fit_is_refused() -> None:
     operands = paged([[1, 0]], [9], 8, pages=2)
     with pytest.raises(IndexRangeError, match=r"index 2 at \(0, 1\)"):
@@ -136,7 +159,7 @@ def test_what_does_not_fit_is_refused() -> None:
         op.paged_attention(**{**operands, "lengths": torch.tensor([3, 3])})
     with pytest.raises(DTypeError, match="int32 or int64"):
         op.paged_attention(**{**operands, "lengths": torch.tensor([3.0])})
-    for wrong in ({"window": 0}, {"soft_cap": -1.0}, {"causal": 1}):
+    for wrong in ({"window": 0}, {"soft_cap": -1.0}, {"soft_cap": 1e300}, {"causal": 1}):
         with pytest.raises(ArgumentError):
             op.paged_attention(**operands, **wrong)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from xdsl.ir import BlockArgument, SSAValue
@@ -63,7 +64,7 @@ def _workload_of(call: Call, device: str) -> Workload:
     specs: list[OperandSpec] = []
     scalars: list[int] = []
     inputs: dict[int, torch.Tensor] = {}
-    weights = packed_weights_of(call)
+    weights, ranges = packed_weights_of(call), _integers_of(call)
     for index, (view, words) in enumerate(call.arguments):
         if view.is_scalar:
             number = scalar_bits(view.dtype)
@@ -83,6 +84,8 @@ def _workload_of(call: Call, device: str) -> Workload:
         # An input that is read under two alignments is two operands of the same values.
         seed = item.loads[index][0] if index < loads else 0
         spec = OperandSpec(view.shape, view.strides, view.dtype.name, values if index < loads else "zero", seed)
+        if index < loads and seed in ranges:
+            spec = replace(spec, integers=ranges[seed])
         specs.append(spec)
         if index < loads:
             inputs.setdefault(item.loads[index][0], materialize(spec).to(place).tensor)
@@ -94,6 +97,19 @@ def _workload_of(call: Call, device: str) -> Workload:
         for i, (reference, dtype) in enumerate(zip(references, (view.dtype for view, _ in stored), strict=True))
     )
     return Workload(tuple(specs), checks, tuple(scalars), device=device)
+
+
+def _integers_of(call: Call) -> dict[int, tuple[int, int]]:
+    """From which range an input of integers is drawn, where an operator of the kernel says that."""
+    inputs, found = operands_of_call(call)[0], dict[int, tuple[int, int]]()
+    for op in call.item.operation.body.block.ops:
+        if not isinstance(op, GraphOperation) or op.operator not in OPERATORS:
+            continue
+        ranges, operands = OPERATORS[op.operator].integers, [x for x in op.inputs if isinstance(x, BlockArgument)]
+        if ranges is not None and len(operands) == len(op.inputs):
+            for place, bounds in ranges([inputs[operand.index].shape for operand in operands]).items():
+                found[operands[place].index] = bounds
+    return found
 
 
 def _stored(reference: torch.Tensor, dtype: DType) -> torch.Tensor:

@@ -15,6 +15,8 @@ from tessera.ops.algebra import call, literal
 from tessera.ops.attention.traced import Function, checked_mask, checked_score, placeholder, positions, scoring_of
 from tessera.ops.layout.views import number
 
+_LEAST_CAP = 1e-30
+
 
 def flash_attention(
     q: Node,
@@ -61,8 +63,11 @@ def paged_attention(
     if not isinstance(causal, bool):
         raise ArgumentError(f"{name}: causal={causal!r}", hints=["True or False"])
     cap = 0.0 if soft_cap is None else float(number(soft_cap, f"{name}: soft_cap"))
-    if soft_cap is not None and not cap > 0:
-        raise ArgumentError(f"{name}: soft_cap={soft_cap!r}", hints=["a positive number, or None for no cap"])
+    if soft_cap is not None and not _LEAST_CAP <= cap <= 1 / _LEAST_CAP:  # beyond it is 0 or infinite in fp32
+        raise ArgumentError(
+            f"{name}: soft_cap={soft_cap!r}",
+            hints=[f"a positive number from {_LEAST_CAP} to {1 / _LEAST_CAP}, or None for no cap"],
+        )
     if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
         raise ArgumentError(f"{name}: window={window!r}", hints=["a positive number of keys, or None for all"])
     alone = len(q.shape) == 3

@@ -68,6 +68,12 @@ def _bytes_moved(operands: Sequence[Typed], result: Typed, attributes: Named) ->
     return elements(table.shape) * page + others
 
 
+def _full_tables(shapes: Sequence[Shape]) -> dict[int, tuple[int, int]]:
+    """Pages that there are, and lengths for which there is just room, as `_flops` counts them."""
+    _, (pages, _, page, _), _, _, (_, columns), _ = shapes
+    return {4: (0, max(pages, 1)), 5: (columns * page, columns * page + 1)}
+
+
 def _steps(soft_cap: float, dtype: DType, hides: bool = False) -> Scoring:
     """The steps that cap scores in `dtype`, none where the cap is 0; and those that hide what the first operand beside
     the score says is not seen.
@@ -203,6 +209,7 @@ PAGED_ATTENTION = register(
         body=_body,
         title="PagedAttn",
         attributes={"causal": False, "soft_cap": 0.0, "window": 0},
+        integers=_full_tables,
     )
 )
 

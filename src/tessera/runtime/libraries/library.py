@@ -96,7 +96,11 @@ def _serve(
     *_: object,
 ) -> None:
     """The callback: runs on the thread that called the driver."""
+    # torch's threads stayed in the parent of a fork: a call that asked for them would wait for ever.
+    threads = torch.get_num_threads() if native.driver().sequential else None
     try:
+        if threads is not None:
+            torch.set_num_threads(1)
         call(
             name,
             function,
@@ -107,6 +111,9 @@ def _serve(
     except BaseException as error:  # noqa: BLE001 - whatever it is, it must not meet native code; `raising` raises it
         _failures[threading.get_ident()] = error
         native.cancel(table)
+    finally:
+        if threads is not None:
+            torch.set_num_threads(threads)
 
 
 def call(

@@ -23,7 +23,7 @@ Step, 8 words, one after the other from `first step`:
 | 3 | workspace | address of worker 0's scratch memory, 64-byte aligned, or 0 |
 | 4 | workspace pitch | bytes from one worker's scratch memory to the next one's |
 | 5 | step | the step's number, as it stands in records |
-| 6 | least | ns that all shares together take, 0 until known (`native/crowd_ir.py`) |
+| 6 | work | ns that all shares together take, 0 until known (`native/crowd_ir.py`) |
 | 7 | | unused |
 
 Ring, written by the driver and read by `profiling/ring/recorder.py`: word 0 counts records ever written, word 1 is the

@@ -28,7 +28,6 @@ aligned.
 
 _CANARY = 80
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")
-_INTEGER_REACH = 8
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class OperandSpec:
     filled.
 
     Floats are drawn from the standard normal distribution, or its absolute value plus 0.1 ("positive", for log and
-    sqrt), integers from [-8, 8), bools evenly; `seed` decides the draw.
+    sqrt), integers from `integers`, without its end, bools evenly; `seed` decides the draw.
     """
 
     shape: tuple[int, ...]
@@ -45,6 +44,7 @@ class OperandSpec:
     dtype: str
     values: Values = "normal"
     seed: int = 0
+    integers: tuple[int, int] = (-8, 8)
 
     @property
     def elements(self) -> int:
@@ -101,8 +101,7 @@ class PlacedOperand:
         elif dtype == torch.bool:
             inside.copy_(torch.randint(0, 2, inside.shape, generator=generator, device="cpu"))
         elif not dtype.is_floating_point:
-            reach = _INTEGER_REACH
-            inside.copy_(torch.randint(-reach, reach, inside.shape, generator=generator, device="cpu"))
+            inside.copy_(torch.randint(*spec.integers, inside.shape, generator=generator, device="cpu"))
         else:
             drawn = torch.randn(inside.shape, generator=generator, dtype=torch.float32, device="cpu")
             inside.copy_(drawn.abs_().add_(0.1) if spec.values == "positive" else drawn)

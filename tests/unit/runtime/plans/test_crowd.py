@@ -18,7 +18,7 @@ from tests.unit.runtime.plans.test_plan import seen_by, witness
 pytestmark = pytest.mark.skipif(not openmp.find().available, reason="no libgomp")
 
 NEVER, LONG_NS = 2**62, 2**50
-STEP_AT, LEAST = 2, 6
+STEP_AT, WORK = 2, 6
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_small_step_runs_alone_once_teams_were_waited_for(crowd: ctypes.Array[
     assert [row[:2] for row in seen_by(plan, 2)] == [[0, 2], [1, 2]]
     (frame,) = plan.frames.idle
     step = words(frame.address, STEP_AT + 1)[STEP_AT]
-    assert 0 < words(step, LEAST + 1)[LEAST] < LONG_NS
+    assert 0 < words(step, WORK + 1)[WORK] < LONG_NS
     assert crowd[crowd_ir.WAITED] > 0, "the first run is a team's, and timed"
     crowd[crowd_ir.WAITED] = LONG_NS
     assert [row[:2] for row in seen_by(plan, 2)] == [[0, 2], [1, 2]]
@@ -52,12 +52,12 @@ def test_a_step_whose_team_spares_more_than_it_is_waited_for_runs_as_a_team(
     plan = witness(2)
     seen_by(plan, 2)
     (frame,) = plan.frames.idle
-    least = ctypes.c_int64.from_address(words(frame.address, STEP_AT + 1)[STEP_AT] + 8 * LEAST)
-    least.value = LONG_NS
+    work = ctypes.c_int64.from_address(words(frame.address, STEP_AT + 1)[STEP_AT] + 8 * WORK)
+    work.value = LONG_NS
     crowd[crowd_ir.WAITED] = LONG_NS // 4
     assert [row[:2] for row in seen_by(plan, 2)] == [[0, 2], [1, 2]]
     assert crowd[crowd_ir.WAITED] < LONG_NS // 4, "it is the mean of what was and what is"
-    assert least.value < LONG_NS
+    assert work.value < LONG_NS
 
 
 def test_where_threads_fit_in_nothing_is_timed(crowd: ctypes.Array[ctypes.c_int64]) -> None:
@@ -65,8 +65,25 @@ def test_where_threads_fit_in_nothing_is_timed(crowd: ctypes.Array[ctypes.c_int6
     plan = witness(2)
     seen_by(plan, 2)
     (frame,) = plan.frames.idle
-    assert words(words(frame.address, STEP_AT + 1)[STEP_AT], LEAST + 1)[LEAST] == 0
+    assert words(words(frame.address, STEP_AT + 1)[STEP_AT], WORK + 1)[WORK] == 0
     assert crowd[crowd_ir.WAITED] == 0
+
+
+def test_a_step_that_gets_more_to_do_becomes_a_teams_again(crowd: ctypes.Array[ctypes.c_int64]) -> None:
+    """As lengths grow that data say: what once was little is not believed for ever."""
+    plan = witness(2)
+    seen_by(plan, 2)
+    (frame,) = plan.frames.idle
+    work = ctypes.c_int64.from_address(words(frame.address, STEP_AT + 1)[STEP_AT] + 8 * WORK)
+    work.value = 1
+    crowd[crowd_ir.WAITED] = LONG_NS
+    for _ in range(3):
+        seen_by(plan, 2)
+    assert 1 < work.value < LONG_NS
+    assert crowd[crowd_ir.WAITED] == LONG_NS, "they all ran alone"
+    work.value = LONG_NS // 4
+    seen_by(plan, 2)
+    assert work.value < LONG_NS // 4, "what is less is believed at once"
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/uptime"), reason="not Linux")

@@ -96,17 +96,24 @@ def test_switched_off_openmp_is_named_as_the_reason() -> None:
 
 
 def test_fork_does_not_wait_for_threads_of_its_parent(tmp_path: Path) -> None:
-    """libgomp's threads do not survive a fork; a child that used them would hang."""
+    """libgomp's threads do not survive a fork; a child that used them would hang, in a kernel or in a call of torch."""
     script = tmp_path / "forks.py"
     script.write_text(
-        "import os, sys\n"
+        "import os, sys, torch\n"
+        "torch.set_num_threads(2)\n"
+        "from tessera import op\n"
         "from tests.unit.runtime.plans.test_plan import seen_by, witness\n"
         "from tessera.runtime.plans import native\n"
         "plan = witness(2)\n"
         "seen_by(plan, 2)\n"
+        "x = torch.ones(16, 40000)\n"
+        "def summed():\n"
+        "    return op.cumsum(x, 1).torch().numpy()\n"
+        "expected = summed()\n"
         "child = os.fork()\n"
         "if child == 0:\n"
         "    good = [row[0] for row in seen_by(plan, 2)] == [0, 1] and 'fork' in native.threading_reason()\n"
+        "    good = good and (summed() == expected).all() and torch.get_num_threads() == 2\n"
         "    os._exit(0 if good else 1)\n"
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )

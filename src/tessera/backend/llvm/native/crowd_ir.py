@@ -6,8 +6,8 @@ every `LOOK_NS` and only while steps are split, at how much of the machine was f
 idle time of all processors (`/proc/uptime`) and processor time of this process; and at how long the calling thread
 stood in a queue (`/proc/thread-self/schedstat`), which also tells of quotas and of processors that it may not leave.
 Where the threads of a step do not fit in, that step is timed: what its shares take, and how long the team was waited
-for beside them. It runs on the calling thread alone while what the team would spare is less than the team is waited
-for. That figure fades with every look, so that teams are tried again.
+for beside the largest of them. It runs on the calling thread alone while what the team would spare is less than the
+team is waited for. That figure fades with every look, so that teams are tried again.
 
 Without those files nothing is ever crowded. Words of `tessera_crowd`, all 8 bytes wide:
 
@@ -151,38 +151,45 @@ end:
   ret void
 }
 
-; As @team_member, and notes when the first thread begins and ends its shares, and the threads granted.
+; As @team_member, and notes the processor time of all threads together, that of the thread with the most, and of the
+; first thread that and the time from its first share to its last.
 define internal void @timed_member(ptr %job) {
 entry:
+  %begin = call i64 @now(i32 1)
+  %own.begin = call i64 @now(i32 3)
+  call void @team_member(ptr %job)
+  %own.end = call i64 @now(i32 3)
+  %end = call i64 @now(i32 1)
+  %own = sub i64 %own.end, %own.begin
+  %all.p = getelementptr inbounds i64, ptr %job, i64 2
+  %most.p = getelementptr inbounds i64, ptr %job, i64 3
+  %all.old = atomicrmw add ptr %all.p, i64 %own monotonic
+  %most.old = atomicrmw umax ptr %most.p, i64 %own monotonic
   %thread = call i32 @omp_get_thread_num()
   %is.first = icmp eq i32 %thread, 0
-  br i1 %is.first, label %first, label %other
-other:
-  call void @team_member(ptr %job)
-  ret void
+  br i1 %is.first, label %first, label %done
 first:
-  %granted = call i32 @omp_get_num_threads()
-  %threads = zext i32 %granted to i64
-  %begin = call i64 @now(i32 1)
-  call void @team_member(ptr %job)
-  %end = call i64 @now(i32 1)
   %spent = sub i64 %end, %begin
-  %spent.p = getelementptr inbounds i64, ptr %job, i64 2
-  %threads.p = getelementptr inbounds i64, ptr %job, i64 3
+  %first.p = getelementptr inbounds i64, ptr %job, i64 4
+  %spent.p = getelementptr inbounds i64, ptr %job, i64 5
+  store i64 %own, ptr %first.p
   store i64 %spent, ptr %spent.p
-  store i64 %threads, ptr %threads.p
+  br label %done
+done:
   ret void
 }
 
-; Runs a step whose threads do not fit in: alone or as a team. Word 6 of a step is the least ns that all its shares
-; took or would have taken one after the other, 0 until that is known.
+; Runs a step whose threads do not fit in: alone or as a team. Word 6 of a step is the ns that all its shares take one
+; after the other, 0 until that is known. A team tells them by its threads' processor time. Alone it is time, of which
+; what is less than before is believed, and of what is more an eighth: the thread may have stood in a queue, or there
+; may be more to do, as data say.
 define internal void @run_crowded(ptr %table, ptr %step, i64 %workers) {
 entry:
-  %least.p = getelementptr inbounds i64, ptr %step, i64 6
-  %least = load i64, ptr %least.p
-  %unknown = icmp eq i64 %least, 0
-  %each = udiv i64 %least, %workers
-  %spared = sub i64 %least, %each
+  %work.p = getelementptr inbounds i64, ptr %step, i64 6
+  %work = load i64, ptr %work.p
+  %unknown = icmp eq i64 %work, 0
+  %each = udiv i64 %work, %workers
+  %spared = sub i64 %work, %each
   %waited = load atomic i64, ptr getelementptr inbounds (i64, ptr @tessera_crowd, i64 2) monotonic, align 8
   %pays = icmp sge i64 %spared, %waited
   %shared = or i1 %unknown, %pays
@@ -192,22 +199,35 @@ alone:
   call void @run_shares(ptr %table, ptr %step, i64 0, i64 1)
   %alone.end = call i64 @now(i32 1)
   %alone.ns = sub i64 %alone.end, %start
+  %more = sub i64 %alone.ns, %work
+  %eighth = sdiv i64 %more, 8
+  %is.more = icmp sgt i64 %more, 0
+  %step.up = select i1 %is.more, i64 %eighth, i64 %more
+  %alone.work = add i64 %work, %step.up
   br label %keep
 team:
-  %job = alloca [4 x i64], align 16
+  %job = alloca [6 x i64], align 16
   %job.step = getelementptr inbounds i64, ptr %job, i64 1
+  %all.p = getelementptr inbounds i64, ptr %job, i64 2
+  %most.p = getelementptr inbounds i64, ptr %job, i64 3
+  %first.p = getelementptr inbounds i64, ptr %job, i64 4
+  %spent.p = getelementptr inbounds i64, ptr %job, i64 5
   store ptr %table, ptr %job
   store ptr %step, ptr %job.step
+  store i64 0, ptr %all.p
+  store i64 0, ptr %most.p
   %threads = trunc i64 %workers to i32
   call void @GOMP_parallel(ptr @timed_member, ptr %job, i32 %threads, i32 0)
   %team.end = call i64 @now(i32 1)
-  %spent.p = getelementptr inbounds i64, ptr %job, i64 2
-  %granted.p = getelementptr inbounds i64, ptr %job, i64 3
+  %all = load i64, ptr %all.p
+  %most = load i64, ptr %most.p
+  %first = load i64, ptr %first.p
   %spent = load i64, ptr %spent.p
-  %granted = load i64, ptr %granted.p
-  %team.ns = mul i64 %spent, %granted
   %took = sub i64 %team.end, %start
-  %beside = sub i64 %took, %spent
+  %after = sub i64 %took, %spent
+  %longer = sub i64 %most, %first ; a larger share of another thread is work, and not waited for
+  %rest = sub i64 %after, %longer
+  %beside = call i64 @llvm.smax.i64(i64 %rest, i64 1)
   %thrice = mul i64 %waited, 3
   %sum = add i64 %thrice, %beside
   %mean = lshr i64 %sum, 2
@@ -216,15 +236,12 @@ team:
   store atomic i64 %waited.new, ptr getelementptr inbounds (i64, ptr @tessera_crowd, i64 2) monotonic, align 8
   br label %keep
 keep:
-  %ns = phi i64 [ %alone.ns, %alone ], [ %team.ns, %team ]
-  %is.less = icmp ult i64 %ns, %least
-  %better = or i1 %unknown, %is.less
-  %kept = select i1 %better, i64 %ns, i64 %least
-  %positive = call i64 @llvm.umax.i64(i64 %kept, i64 1)
-  store i64 %positive, ptr %least.p
+  %kept = phi i64 [ %alone.work, %alone ], [ %all, %team ]
+  %positive = call i64 @llvm.smax.i64(i64 %kept, i64 1)
+  store i64 %positive, ptr %work.p
   ret void
 }
-declare i64 @llvm.umax.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
 """)
 
 _CLOSE_ON_EXEC: Final = 0o2000000
