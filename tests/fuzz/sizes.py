@@ -61,6 +61,11 @@ def _joined(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     return torch.cat((z, x, y), 0)[1 : x.shape[0] + 1]
 
 
+def _halves(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    middle = int(x.shape[1] / 2)  # by way of a float
+    return torch.cat((x[:, middle:] * 2, y[:, :middle]), 1)
+
+
 def _split(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     left, right = torch.chunk(x, 2, 2)
     return torch.cat((right * 2, left.tanh()), 2)
@@ -87,6 +92,7 @@ PIECES: dict[str, Piece] = {
     "product": _flat,
     "joined": _joined,
     "split": _split,
+    "halves by floats": _halves,
     "masked": lambda x, y, z: torch.where(y > 0, x, z),
     "distances": lambda x, y, z: (x.unsqueeze(1) - x.unsqueeze(2)).abs().mean(2) if x.shape[1] < 24 else x.abs(),
     "added rows": lambda x, y, z: x + x.sum((1, 2), keepdim=True) * 0.01,

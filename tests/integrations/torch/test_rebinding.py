@@ -202,6 +202,19 @@ def test_tables_of_numbers_are_those_of_each_size() -> None:
             torch.testing.assert_close(found, expected)
 
 
+def halved(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Of an image, with sizes that are computed by way of floats."""
+    return functional.interpolate(x, scale_factor=0.5), x[:, :, : int(x.shape[2] / 2)] + 1
+
+
+def test_sizes_by_way_of_floats_are_those_of_each_call() -> None:
+    function = torch.compile(halved, backend="tessera", dynamic=True)
+    for shape in ((5, 3, 11, 65), (5, 3, 3, 8), (5, 3, 6, 7), (1, 3, 64, 7)):
+        x = torch.randn(shape)
+        for found, expected in zip(function(x), halved(x), strict=True):
+            torch.testing.assert_close(found, expected)
+
+
 def test_a_drawn_program_is_right_for_many_sizes() -> None:
     tally = sizes.Tally()
     sizes.check(sizes.Dynamic(("product", "joined", "broadcast mean")), 5, 14, tally)

@@ -35,6 +35,7 @@ I = whole(2, 4, below=3)  # noqa: E741 - places
 NANS = X.where(X.abs() < 1, math.nan).where(X > -2, -0.0)
 VOLUME, IMAGE, ROW = drawn(2, 3, 5, 6, 7), drawn(2, 3, 7, 6), drawn(2, 3, 11)
 MASK = X > 0
+FAR = torch.tensor([127, 128, -140, 1100, -1100, 9000, -9000])
 ENDS = torch.tensor([1, 1, 3], dtype=torch.int32)
 
 CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
@@ -51,6 +52,8 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten.fmax.default, [M, N], {}),
     *((aten.angle.default, [each], {}) for each in (NANS, M, MASK)),
     (aten.ldexp.Tensor, [X, M], {}),
+    (aten.ldexp.Tensor, [torch.tensor([[1e-300], [-1e300], [0.0], [math.inf]], dtype=torch.float64), FAR], {}),
+    (aten.ldexp.Tensor, [torch.tensor([[1e-38], [3e38], [0.0], [-math.inf]]), FAR], {}),
     (aten.nextafter.default, [X, Y], {}),
     # division with rest, and bits
     *(

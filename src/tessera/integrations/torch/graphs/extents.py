@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -24,6 +25,18 @@ def example(size: Size) -> int:
     if hint is None:
         raise UnknownSize(f"the size {size} depends on values")
     return int(hint)
+
+
+class _Numbers(PythonReferenceAnalysis):
+    """Sizes computed as Python computes them, where torch's own analysis makes expressions of numbers."""
+
+    @staticmethod
+    def trunc_to_int(x: float, dtype: torch.dtype) -> int:
+        return math.trunc(x)
+
+    @staticmethod
+    def int_truediv(a: int, b: int) -> float:
+        return a / b
 
 
 class Extents:
@@ -53,7 +66,7 @@ class Extents:
         known = self._numbers.get(expression)
         if known is None:
             try:
-                known = sympy_interp(PythonReferenceAnalysis, self._numbers, expression)
+                known = sympy_interp(_Numbers, self._numbers, expression)
             except KeyError:  # of a symbol that no input has by itself
                 value = expression.xreplace(self._numbers)
                 if not value.is_Integer:

@@ -77,8 +77,14 @@ def angle(x: Tensor) -> Tensor:
 
 
 @maps(aten.ldexp.Tensor)
-def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
-    return op.mul(x, op.exp2(floating(exponent)))
+def ldexp(x: Tensor, exponent: Tensor, *, wanted: Wanted) -> Tensor:
+    """By powers of two in 64 bits: that of an exponent may be infinite where the product is not."""
+    if exponent.dtype.kind == "float":
+        return op.mul(x.to(wanted.dtype), op.exp2(exponent.to(wanted.dtype)))
+    whole = exponent.to("float64")
+    near = op.clamp(whole, -1022, 1023)
+    rest = op.clamp(op.sub(whole, near), -1022, 1023)  # first, so that one product rounds what is nearly nothing
+    return op.mul(op.mul(x.to("float64"), op.exp2(rest)), op.exp2(near)).to(wanted.dtype)
 
 
 @maps(aten.silu.default)
