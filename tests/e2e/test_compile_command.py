@@ -64,11 +64,20 @@ def test_a_split_product_is_two_kernels(capsys: pytest.CaptureFixture[str]) -> N
     assert "matmul_0_parts for H100" in text
 
 
+def test_a_pin_that_the_default_forbids_changes_what_stands_in_its_way(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton", reason="the extra `triton` is not installed")
+    product = ("matmul", "--shape", "4096,4096,4096", "--dtype", "bf16", "--target", "sm90")
+    assert run(*product, "--schedule", "warp_specialize=True") == 0
+    schedule = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  schedule"))
+    assert "warp_specialize=True" in schedule
+    assert "warps=4" in schedule
+
+
 @pytest.mark.parametrize(
     ("schedule", "reason"),
     [
         ("tile=(128,256,128), pipeline_depth=4", "rule shared-memory: the tiles in flight"),
-        ("warp_specialize=True", "rule warp-specialization: loads get warps of their own"),
+        ("warp_specialize=True, a_indexing='pointer'", "rule warp-specialization: loads get warps of their own"),
         ("wrps=4", "no kernel has the knob 'wrps'"),
         ("tile", "'tile' is no schedule"),
     ],
