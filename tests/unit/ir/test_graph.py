@@ -47,6 +47,11 @@ VALID: dict[str, Example] = {
         "2x8x?x32xbf16",
         {"causal": False},
     ),
+    "paged_attention": (
+        "2x8x?x64xbf16, 9x2x16x64xbf16, 9x2x16x32xbf16, f32, 2x?xi64, 2xi64",
+        "2x8x?x32xbf16",
+        {"causal": True, "soft_cap": 0.0, "window": 0},
+    ),
     "attention_logarithms": ("8x3x4xf32, 2x5x4xf32, 2x5x2xf32, f32, 3x5xi1", "8x3x1xf32", {"causal": False}),
     **{
         f"attention_d{of}": (

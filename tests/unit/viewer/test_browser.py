@@ -200,6 +200,21 @@ def test_the_keyboard_alone_reaches_a_slice(show: Show) -> None:
     shown.page.locator("h2", has_text="Slices in view").wait_for()
 
 
+def test_what_is_told_late_of_a_slice_leaves_a_table_that_was_asked_for_since(show: Show) -> None:
+    shown = show(whole_run())
+    shown.open("timeline")
+    held: list[Any] = []
+    shown.page.route("**/event*", lambda route: held.append(route))  # noqa: PLW0108 - playwright asks for a function
+    shown.page.locator("canvas").focus()
+    for key in ("ArrowRight", "t"):
+        shown.page.keyboard.press(key)
+    shown.page.locator("h2", has_text="Slices in view").wait_for()
+    with shown.page.expect_response("**/event*"):
+        held[0].continue_()
+    shown.page.wait_for_timeout(100)
+    assert shown.page.locator("h2", has_text="Slices in view").is_visible()
+
+
 def test_the_keyboard_alone_opens_a_row(show: Show) -> None:
     shown = show(whole_run())
     shown.open("kernels")

@@ -89,18 +89,19 @@ export function sentenceOf(view) {
   return shown(`${name(slice)}: ${time(data.end[slice] - data.start[slice])}, starts at ${time(data.start[slice])}${launched}`);
 }
 
-/** Tells in `box` all that the server knows of the selected slice. */
+/** Tells in `box` all that the server knows of the selected slice, unless something else is listed there meanwhile. */
 export async function describe(view, box) {
   if (isFile()) return;
   const { part, slice } = view.selected;
+  const listed = view.listed;
   try {
     const told = await ask('event', { run: part.run, slice, ...(part.span ? { t0: part.span[0], t1: part.span[1] } : {}) });
-    if (!view.selected || view.selected.slice !== slice) return;
+    if (!view.selected || view.selected.slice !== slice || view.listed !== listed) return;
     const among = `${told.nth}. of ${told.calls}, median ${real(told.median_us)} \u00b5s; ${real(told.no_longer_pct)} % took no longer`;
     const facts = Object.entries(told.event).flatMap(([key, value]) => [element('dt', {}, key), element('dd', {}, String(value))]);
     emptied(box).append(element('h2', {}, told.event.operator || told.event.kernel_name || ''), note(among), element('dl', {}, facts));
   } catch (error) {
-    emptied(box).append(failure(error));
+    if (view.listed === listed) emptied(box).append(failure(error));
   }
 }
 

@@ -336,6 +336,7 @@ class Timeline {
   }
 
   list(table) {
+    this.listed = table;
     emptied(this.details).append(...table);
   }
 
