@@ -85,7 +85,8 @@ def paged_attention(
     s becomes soft_cap * tanh(s / soft_cap). A query without any key gives 0.
 
     On CPUs tables and lengths are checked when the result is computed: IndexRangeError (E_INDEX). Elsewhere they are
-    not; an entry stands for the nearest page there is, so that no memory outside the pool is read.
+    not; an entry stands for the nearest page there is, so that no memory outside the pool is read. A table without
+    columns has room for no keys, whatever lengths say, and is not checked.
 
     Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention" (2023).
 
