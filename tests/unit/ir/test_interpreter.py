@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.errors import IRError
 from tessera.ir.interpreter.interpreter import run_kernel
+from tessera.ir.interpreter.memory import TilePlace
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
 
@@ -197,3 +198,10 @@ def test_rows_and_columns_are_exchanged() -> None:
     assert torch.equal(z, x.mT)
     with pytest.raises(IRError, match="transpose of"):
         verify(parse(TURNED.replace("16x4xf32", "8x8xf32")))
+
+
+def test_a_tile_along_no_dimension_repeats_its_element() -> None:
+    place = TilePlace(1, (-1, -1), (1, 4), (1, 1))
+    found = place.inside(torch.arange(3.0), [2])
+    assert found is not None
+    assert found.tolist() == [[2.0] * 4]

@@ -294,14 +294,18 @@ def _store(translation: Translation, op: tile.StoreOp) -> Step:
     if owner is translation.kernel.body.block and cast(BlockArgument, op.buffer).index not in translation.outputs:
         return _refused(f"store to argument {cast(BlockArgument, op.buffer).index}, which is not among the outputs")
     place, stored = _tile_place(op, vector(op.value)), translation.place(op.value)
+    # All elements along what is no dimension of the buffer go to one place, where the last one stays.
+    unwalked = [position for position, dim in enumerate(place.dims) if dim < 0 and place.shape[position] > 1]
 
     def step(frame: Frame) -> None:
-        buffer, indices = frame[target], [frame[index] for index in at]
+        buffer, indices, value = frame[target], [frame[index] for index in at], frame[stored]
         view = place.inside(buffer, indices)
         if view is None:
-            write_tile(buffer, _window(op, place, buffer, indices), frame[stored])
-        else:
-            view.copy_(frame[stored])
+            write_tile(buffer, _window(op, place, buffer, indices), value)
+            return
+        for position in unwalked:
+            view, value = view.narrow(position, -1, 1), value.narrow(position, -1, 1)
+        view.copy_(value)
 
     return step
 

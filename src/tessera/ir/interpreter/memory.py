@@ -92,7 +92,7 @@ class TilePlace:
                 return None
             offset += index * stride
         return buffer.as_strided(
-            self.shape, [strides[dim] * step if dim >= 0 else 1 for dim, step in self._walks], offset
+            self.shape, [strides[dim] * step if dim >= 0 else 0 for dim, step in self._walks], offset
         )
 
 
