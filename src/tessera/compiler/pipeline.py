@@ -24,7 +24,7 @@ from tessera.compiler.process.collection import collecting_later
 from tessera.compiler.rebind.choices import ChoosingCompiler
 from tessera.compiler.rebind.plans import PlanTemplate
 from tessera.compiler.tune.tuner import autotune
-from tessera.compiler.tune.tuning import is_remembered, tuned_schedule
+from tessera.compiler.tune.tuning import is_settled, tuned_schedule
 from tessera.compiler.tune.warming import WarmingPlan, running
 from tessera.errors import ProfileError
 from tessera.lazy.devices import CPU, is_mesh
@@ -208,5 +208,5 @@ def _expression(key: PlanKey) -> dict[str, Any]:
 
 
 facts.told_by(_expressions)
-ask_for_schedules(Remembered(tuned_schedule, is_remembered))
+ask_for_schedules(Remembered(tuned_schedule, is_settled))
 autotune.when_changed(forget_plans)

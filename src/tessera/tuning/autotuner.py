@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tessera import settings
 from tessera.errors import ArgumentError, DeviceError, TuneFailedError, TuneSpaceEmptyError
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sizes import size_class
 from tessera.scheduling.language.sources import ChosenSchedule
 from tessera.system import forks
 from tessera.tuning import terminal
@@ -248,11 +250,15 @@ class Autotune:
         identity: Identity,
         permits: Callable[[Schedule], bool],
         problem: Callable[[], TuningProblem],
+        sizes: tuple[int, ...] | None = None,
     ) -> ChosenSchedule | None:
         """The schedule remembered for an identity, else what measured shapes nearby and the model say of its bucket,
         for which `problem` is posed; if `permits` says that it is legal here. Does not tune: on the path of binding.
+
+        `sizes` is the identity's shape where extents may be symbolic, which are compared with what is remembered.
         """
-        found = self.database.lookup(identity)
+        is_known = sizes is None or sizes is identity.shape or self._is_known(identity, sizes)
+        found = self.database.lookup(identity) if is_known else None
         if found is not None and permits(found.entry.schedule):
             self._hits += 1
             source = chosen_by("cache", found.layer, found.entry.origin == "measured")
@@ -260,6 +266,12 @@ class Autotune:
         self._misses += 1
         unseen = self._unseen.decision(self.database, identity, permits, problem)
         return None if unseen is None else ChosenSchedule(unseen.schedule, "nearest")
+
+    def _is_known(self, identity: Identity, sizes: tuple[int, ...]) -> bool:
+        """Whether the shape, whose extents may be symbolic, has a winner; they are found to be of its buckets."""
+        bucket = [size_class(extent) for extent in sizes]
+        likely = (shape for shape in self.database.shapes(identity) if [size_class(each) for each in shape] == bucket)
+        return any(all(map(operator.eq, sizes, shape)) for shape in likely)
 
     @property
     def remembers_anything(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tessera import autotune
 from tessera.compiler import pipeline
 from tessera.integrations.torch.graphs.extents import Extents
 from tessera.integrations.torch.partitions.binding import BoundPartition, WrittenPartition
@@ -21,7 +23,9 @@ from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Structure
 from tessera.runtime.libraries.library import LibraryKernel
 from tessera.runtime.plans.plan import BoundPlan, layout_of
+from tessera.tuning.store.identity import Identity
 from tests.fuzz import sizes
+from tests.unit.compiler.tune.winners import launch, narrower, remember
 
 EXTENTS = (2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 64)
 
@@ -83,21 +87,27 @@ def anew(partition: Partition, key: Sequence[Any]) -> tuple[tuple[object, ...], 
     return contents(pipeline.usual_plan(written.structure)), written.outputs.outputs  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_rebound_plan_is_what_binding_anew_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    function, make = PROGRAMS[name]
-    compiled = torch.compile(function, backend="tessera", dynamic=True, options={"fallback": "error"})
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Has what is rebound from now on compared with what binding anew gives; whether anything was, for each attempt."""
     found: list[bool] = []
     rebind = Partition._rebind
 
-    def compared(self: Partition, key: Sequence[Any]) -> ReboundPartition | None:
+    def comparing(self: Partition, key: Sequence[Any]) -> ReboundPartition | None:
         rebound = rebind(self, key)
         found.append(rebound is not None)
         if rebound is not None:
             assert (contents(rebound._plan), rebound.outputs.outputs) == anew(self, key)  # type: ignore[arg-type]
         return rebound
 
-    monkeypatch.setattr(Partition, "_rebind", compared)
+    monkeypatch.setattr(Partition, "_rebind", comparing)
+    return found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_rebound_plan_is_what_binding_anew_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, make = PROGRAMS[name]
+    compiled = torch.compile(function, backend="tessera", dynamic=True, options={"fallback": "error"})
+    found = compared(monkeypatch)
     chance = random.Random(17)
     torch.manual_seed(3)
     drawn = [(chance.choice(EXTENTS), chance.choice(EXTENTS)) for _ in range(5)]
@@ -160,6 +170,43 @@ def test_recordings_end_with_the_schedules_that_they_chose(monkeypatch: pytest.M
     pipeline.forget_plans()
     run(compiled, 22, 23, 24)
     assert made == [1]  # for 22, which is recorded
+
+
+def shares(x: Tensor) -> Tensor:
+    return x.softmax(1)
+
+
+def test_a_class_knows_what_is_tuned_for_its_sizes(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    autotune.enable(False)  # nothing is known of the empty cache
+    winner = narrower(launch(48, 500))
+    narrowest = narrower(launch(56, 500))
+    assert launch(50, 502).schedule in (winner, narrowest)
+    assert winner != narrowest
+    pipeline.forget_plans()
+    asked: list[tuple[int, ...]] = []
+    remembered = type(autotune).remembered
+
+    def counted(self: Any, identity: Identity, *given: Any) -> Any:
+        asked.append(identity.shape)
+        return remembered(self, identity, *given)
+
+    monkeypatch.setattr(type(autotune), "remembered", counted)
+    compiled = torch.compile(shares, backend="tessera", dynamic=True, options={"fallback": "error"})
+
+    def run(*sizes: tuple[int, int]) -> None:
+        for size in sizes:
+            x = torch.randn(size)
+            torch.testing.assert_close(compiled(x), shares(x))
+
+    run((40, 500), (41, 501), (42, 503))
+    del asked[:]
+    run((43, 499), (60, 470), (37, 511), (63, 512))
+    assert not asked, "known sizes ask the cache"
+    found = compared(monkeypatch)
+    run((48, 500), (56, 500), (48, 501), (64, 500), (65, 500), (33, 257), (33, 256))
+    assert all(found)
+    assert (48, 500) in asked
+    assert (56, 500) in asked
 
 
 def test_numbers_that_are_sizes_are_those_of_each_call() -> None:

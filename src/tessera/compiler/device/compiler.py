@@ -56,10 +56,12 @@ TunedSchedules: TypeAlias = Callable[["DeviceCompiler", Call, Problem], ChosenSc
 
 
 class Remembered(NamedTuple):
-    """What says whether anything is remembered for calls as one, of whatever extents, by what gives tuned schedules."""
+    """What gives tuned schedules, also of calls whose extents are symbolic, and whether it will give the same again:
+    while kernels are tuned between calls it may not.
+    """
 
     tuned: TunedSchedules
-    anything: Callable[[DeviceCompiler, Call, Problem], bool]
+    is_settled: Callable[[], bool]
 
 
 FIXED: Final = Policy("deterministic")
@@ -148,25 +150,21 @@ class DeviceCompiler:
         blocked = self.blocked(subject, chosen.schedule, problem)
         return Choice(blocked, chosen.schedule, _useful_workers(subject, problem, threads), chosen.source)
 
-    def is_untuned(self, call: Call) -> bool:
-        """Whether `choose` asks rules and models alone, and nothing that was measured, for calls as this one, of
-        whatever extents.
-        """
-        if self.tuned is None:
-            return True
+    @property
+    def is_settled(self) -> bool:
+        """Whether `choose` gives the same again until schedules are forgotten, so that `choose_by_size` can tell."""
         known = self.remembered
-        return known is not None and known.tuned is self.tuned and not known.anything(self, call, self.problem(call))
+        return self.tuned is None or (known is not None and known.tuned is self.tuned and known.is_settled())
 
-    def choose_untuned(self, call: Call, schedule: Schedule | None = None) -> Choice:
-        """As `choose` on a CPU of what `is_untuned`, for extents that may be symbolic (`lazy/symbols`). Keeps
-        nothing.
+    def choose_by_size(self, call: Call, schedule: Schedule | None = None) -> Choice:
+        """As `choose` on a CPU while it `is_settled`, for extents that may be symbolic (`lazy/symbols`): what sizes
+        have to be for this choice is noted there. Keeps nothing.
         """
         subject, policy, threads = self.subject(call), current_policy(), worker_count()
         problem = subject.problem(call.shaped.extents, 1 if policy.fixed_order else threads)
         if schedule is not None:
             return self._choice(subject, problem, ChosenSchedule(schedule, "given"), threads)
-        suggested = None if subject.pins else proposed(call, subject, subject.target)
-        chosen = self._untuned(subject, problem) if suggested is None else ChosenSchedule(suggested, "model")
+        chosen = self._unasked(subject, call, problem, None, False, ALIGNED)
         return self._choice(subject, problem, chosen, threads)
 
     def _unasked(

@@ -133,8 +133,8 @@ def is_chosen_alike(
     call = with_numbers(decision.call, further.rebased)
     if decision.is_step:
         again = compiler.choose_default(decision.subject, call)
-    elif compiler.is_untuned(with_numbers(call, value_of)):
-        again = compiler.choose_untuned(call, decision.asked)
+    elif compiler.is_settled:
+        again = compiler.choose_by_size(call, decision.asked)
     else:
         return False
     if again.schedule != choice.schedule or again.workers != choice.workers:

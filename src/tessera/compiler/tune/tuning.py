@@ -20,6 +20,7 @@ from tessera.compiler.bind.launches import Launch, PlanCompiler
 from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.explain.reports import facts_of
+from tessera.compiler.rebind.choices import with_numbers
 from tessera.compiler.tune.identities import arch_of
 from tessera.compiler.tune.objections import objection
 from tessera.compiler.tune.problems import identity_of, is_tuned, tuning_problem
@@ -32,6 +33,7 @@ from tessera.lazy.leaves.leaf import Placeholder
 from tessera.lazy.node import Node
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Structure, contiguous_strides
+from tessera.lazy.symbols.integers import is_symbolic, value_of
 from tessera.ops.record import family_of
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.sources import ChosenSchedule
@@ -231,7 +233,7 @@ def _placeholder(shape: tuple[int, ...], dtype: DType) -> Any:
 
 def tuned_schedule(compiler: DeviceCompiler, call: Call, problem: Problem) -> ChosenSchedule | None:
     """What the tuner remembers for a call (and, while tuning is on, measures now); None where that is nothing, and for
-    kernels that are not tuned.
+    kernels that are not tuned. While it is off, extents may be symbolic.
     """
     if not (autotune.enabled or autotune.remembers_anything):
         return None
@@ -243,17 +245,15 @@ def tuned_schedule(compiler: DeviceCompiler, call: Call, problem: Problem) -> Ch
         return None if config.source == "default" else ChosenSchedule(config.schedule, config.chosen_by)
     identity = identity_of(subject, problem, call, compiler)
     permits = partial(compiler.permits, subject, problem)
-    return autotune.remembered(identity, permits, partial(tuning_problem, call, compiler))
+    sizes = identity.shape
+    if any(map(is_symbolic, sizes)):
+        identity, call = replace(identity, shape=tuple(map(value_of, sizes))), with_numbers(call, value_of)
+    return autotune.remembered(identity, permits, partial(tuning_problem, call, compiler), sizes)
 
 
-def is_remembered(compiler: DeviceCompiler, call: Call, problem: Problem) -> bool:
-    """Whether `tuned_schedule` may give anything for a call as this one of whatever extents."""
-    if autotune.enabled:
-        return True
-    subject = compiler.subject(call)
-    if not autotune.remembers_anything or not is_tuned(subject):
-        return False
-    return autotune.database.has_family(identity_of(subject, problem, call, compiler))
+def is_settled() -> bool:
+    """Whether `tuned_schedule` gives the same again until the tuner tells of a change."""
+    return not autotune.enabled
 
 
 def _heaviest(launches: Sequence[Launch]) -> Call:

@@ -121,11 +121,15 @@ class TuningDatabase:
         with self._lock:
             return self._near(identity, self._families(identity), within, count)
 
-    def has_family(self, identity: Identity) -> bool:
-        """Whether there may be a winner of this identity but for its shape."""
+    def shapes(self, identity: Identity) -> list[tuple[int, ...]]:
+        """The shapes for which there is a winner, measured or a model's, of this identity but for its shape, in
+        order.
+        """
         with self._lock:
             name = identity.family()
-            return bool(self._families(identity)) or any(known.family() == name for known, _ in self._memory)
+            found = {shape for _, family in self._families(identity) for shape in family.shapes()}
+            found.update(known.shape for known, _ in self._memory if known.family() == name)
+        return sorted(found)
 
     def _remembered(self, identity: Identity, origin: Origin) -> Found | None:
         """What could not be written."""

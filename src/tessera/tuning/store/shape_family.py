@@ -97,6 +97,11 @@ class ShapeFamily:
                 found.append((identity.distance(entry.identity), entry))
         return found
 
+    def shapes(self) -> set[Shape]:
+        """The shapes of all entries, by the names of their files as far as these are not cut."""
+        named = {self._shape(name, suffix) for suffix in SUFFIXES.values() for name in self._names_of(suffix)}
+        return {shape for shape in named if shape is not None}.union(shape for shape, _ in self._packed)
+
     def entries(self) -> Iterator[Entry]:
         """All readable entries, in the order of their file names, those of a pack behind them."""
         return self._walk(sorted(self._list()))
@@ -150,7 +155,8 @@ class ShapeFamily:
     def _measured(self) -> dict[int, tuple[list[Shape], NDArray[numpy.float64]]]:
         """The shapes of the measured entries by rank, ascending, and their logarithms, one row a shape."""
         if self._shapes is None:
-            shapes = {self._shape(name) for name in self._names() if not name.endswith(SUFFIXES["model"])}
+            suffix = SUFFIXES["measured"]
+            shapes = {self._shape(name, suffix) for name in self._names_of(suffix)}
             shapes |= {shape for shape, origin in self._packed if origin == "measured"}
             ranks: dict[int, list[Shape]] = {}
             for shape in sorted(shape for shape in shapes if shape is not None):
@@ -161,9 +167,14 @@ class ShapeFamily:
             }
         return self._shapes
 
-    def _shape(self, name: str) -> Shape | None:
+    def _names_of(self, suffix: str) -> list[str]:
+        """The names of the files of one origin."""
+        model = SUFFIXES["model"]
+        return [name for name in self._names() if name.endswith(model) == (suffix == model)]
+
+    def _shape(self, name: str, suffix: str) -> Shape | None:
         """The shape that the name of a file says; a long one is cut there, and stands in the file."""
-        stem = name.removesuffix(SUFFIXES["measured"])
+        stem = name.removesuffix(suffix)
         if _SHAPE.fullmatch(stem):
             return tuple(map(int, stem.split("x")))
         entry = self._entry(name)

@@ -6,40 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
-from tessera import autotune, op
-from tessera.compiler import planning
+from tessera import autotune
 from tessera.compiler.bind.arrays import Call
-from tessera.compiler.bind.binding import launches_of
-from tessera.compiler.bind.launches import Launch
-from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.tune import tuning
-from tessera.compiler.tune.problems import identity_of, tuning_problem
-from tessera.lazy.threads import worker_count
+from tessera.compiler.tune.problems import tuning_problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.store.entry import Entry
-from tessera.tuning.store.identity import Provenance
-
-
-def launch(rows: int, columns: int) -> Launch:
-    """What a row softmax of this shape launches now."""
-    structure = op.softmax(op.tensor(torch.ones(rows, columns))).structure
-    program = planning.program_of(structure)
-    (found,) = launches_of(program, structure, compilers.kernel_compiler())
-    return found
-
-
-def remember(known: Launch, schedule: Schedule) -> None:
-    """Makes a measured winner known, as a tuning does that finds it."""
-    problem = known.subject.problem(known.call.shaped.extents, worker_count())
-    identity = identity_of(known.subject, problem, known.call, compilers.kernel_compiler())
-    autotune.database.put(
-        Entry(identity, schedule, "measured", Provenance.current("revision", "on_device"), None, 1e-6)
-    )
-    autotune.enable(False)  # says that something changed
+from tests.unit.compiler.tune.winners import launch, narrower, remember
 
 
 @pytest.fixture(autouse=True)
@@ -53,12 +28,7 @@ def nothing_chosen(cache_dir: Path) -> Iterator[None]:
 @pytest.fixture
 def winner() -> Schedule:
     """A schedule that nothing but the database would choose for 48 rows of 500, for which it is remembered."""
-    known = launch(48, 500)
-    start = known.schedule
-    rows, lanes = start.integers("tile")
-    narrow = start.replace(tile=(rows, lanes // 2))
-    remember(known, narrow)
-    return narrow
+    return narrower(launch(48, 500))
 
 
 def test_the_very_shape_and_near_ones_use_it(winner: Schedule) -> None:
