@@ -25,7 +25,7 @@ from tessera.runtime.libraries.library import LibraryKernel
 from tessera.runtime.plans.plan import BoundPlan, layout_of
 from tessera.tuning.store.identity import Identity
 from tests.fuzz import sizes
-from tests.unit.compiler.tune.winners import launch, narrower, remember
+from tests.unit.compiler.tune.winners import launch, narrower
 
 EXTENTS = (2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 64)
 
