@@ -53,6 +53,15 @@ def test_one_multiply_add_a_cycle_needs_smaller_register_tiles() -> None:
     assert micro == [(12, 32), (12, 32), (8, 32)]
 
 
+def test_tiles_of_few_registers_read_a_where_it_lies() -> None:
+    few = replace(CPU, vector_registers=16)
+    problem = replace(product(1024, 1024, 1024), target=few)
+    panels = replace(problem, b_panels=16)
+    assert [default_schedule(each)["pack_a"] for each in (problem, panels)] == [False, False]
+    assert [default_schedule(replace(each, a_contiguous="m"))["pack_a"] for each in (problem, panels)] == [True, True]
+    assert default_schedule(replace(panels, target=CPU))["pack_a"] is True
+
+
 def test_rows_of_weights_far_apart_are_walked_as_many_at_a_time_as_are_fetched_ahead() -> None:
     few = product(16, 4096, 4096)
     followed = [CPU.with_core(replace(TWO_STARTS, streams=streams)) for streams in (0, 4, 16, 64, 500)]

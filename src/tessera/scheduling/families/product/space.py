@@ -106,7 +106,9 @@ def vector_schedule(problem: ContractionProblem) -> Schedule:
     in_place = problem.b_contiguous == "n" and not problem.b_mapped
     if in_place and problem.m <= (MOST_PAIR_ROWS if problem.pairs else MOST_ROWS):
         schedule = _few_rows(problem, schedule)
-    if not flat and _reads_a_in_place(problem):
+    if not flat and _has_few_registers(problem) and _lies_by_depth(problem):
+        schedule = schedule.replace(pack_a=False)
+    elif not flat and _reads_a_in_place(problem):
         schedule = schedule.replace(micro=(8, columns_of(problem, 2)), pack_a=False)
     if not problem.a_mapped and problem.target.vector_registers >= 32:
         schedule = (_small_pairs if problem.pairs else _small_sides)(problem, schedule, in_place)
@@ -128,12 +130,24 @@ def _reads_a_in_place(problem: ContractionProblem) -> bool:
     One thread of Zen 4, speed over that of packed tiles of 12 rows: fp32, 256 cubed 1.07, 512 cubed 1.05, 1024 cubed
     1.03; bf16, 512 cubed 1.02. Cores that start two are as fast with 12 rows (2048 cubed: 0.94 with 8).
     """
-    near = (
-        problem.a_contiguous == "k"
-        and not problem.a_mapped
-        and problem.k * problem.element_bytes <= _a_row_bytes(problem)
-    )
+    near = _lies_by_depth(problem) and problem.k * problem.element_bytes <= _a_row_bytes(problem)
     return near and problem.target.vector_registers >= 32 and problem.target.fma_per_cycle == 1
+
+
+def _has_few_registers(problem: ContractionProblem) -> bool:
+    """Whether register tiles have six rows, which are read where they lie as fast as packed: a copy only costs.
+
+    One thread of Zen 3, fp32, speed over that with a packed A, geometric means by processor time: 15 products over
+    packed weights 1.05, with panels read ahead 1.08 (least 0.93, of 1024 x 3072 x 768; most 1.24, of 784 x 192 x 768);
+    7 over weights as they are 1.07 (least 1.01).
+    """
+    return problem.target.vector_registers < 32
+
+
+def _lies_by_depth(problem: ContractionProblem) -> bool:
+    """Whether register tiles can read A as it is: row by row, in the type that is multiplied."""
+    as_multiplied = problem.a_dtype.itemsize == problem.element_bytes and not problem.quads
+    return as_multiplied and problem.a_contiguous == "k" and not problem.a_mapped
 
 
 def _a_row_bytes(problem: ContractionProblem) -> int:
@@ -252,13 +266,14 @@ def packed_schedule(problem: ContractionProblem) -> Schedule:
     while mc > ROWS[0] and mc * kc * problem.element_bytes > block_bytes:
         mc = ROWS[ROWS.index(mc) - 1]
     deep = kc < problem.k
+    in_place = _has_few_registers(problem) and _lies_by_depth(problem)
     # Bytes that are widened one by one gain nothing by it (Zen 3, 8 to 32 rows: 0.97 to 1.00), and one kernel serves.
-    fetches = 8 <= problem.m <= 32 and (problem.quads or problem.b_dtype is not int8)
+    fetches = problem.m >= 8 and (problem.m <= 32 or in_place) and (problem.quads or problem.b_dtype is not int8)
     schedule = Schedule(
         tile=(144 if deep else mc, 2048 // problem.products, kc),
         micro=(height, problem.b_panels),
         unroll=4,
-        pack_a=problem.m > 1 or problem.a_mapped or problem.quads,
+        pack_a=(problem.m > 1 and not in_place) or problem.a_mapped or problem.quads,
         pack_b=False,
         sums="registers" if not deep else "scratch" if problem.m <= MOST_ROWS else "output",
         order="columns" if not deep or problem.m <= MOST_ROWS else "rows",
