@@ -97,11 +97,12 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     *(
         (aten.scatter_reduce.two, [x, 0, I, y, how], {"include_self": own})
         for x, y in ((X, Y), (M, N))
-        for how in ("sum", "mean", "amax", "amin")
+        for how in ("sum", "prod", "mean", "amax", "amin")
         for own in (True, False)
     ),
-    (aten.scatter.reduce, [X, 0, I, Y], {"reduce": "add"}),
-    (aten.scatter.value_reduce, [X, 0, I, 7], {"reduce": "add"}),
+    *((aten.scatter.reduce, [X, 0, I, Y], {"reduce": how}) for how in ("add", "multiply")),
+    *((aten.scatter.value_reduce, [X, 0, I, 7], {"reduce": how}) for how in ("add", "multiply")),
+    (aten.scatter_reduce.two, [NANS, 0, I, Y, "prod"], {}),
     (aten.masked_scatter_backward.default, [X, MASK, [20]], {}),
     (aten.masked_scatter.default, [X, MASK, drawn(20)], {}),
     (aten.index_put.default, [X, [MASK], torch.tensor(2.0, dtype=torch.float64)], {}),
@@ -114,7 +115,7 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten.put.default, [X, I, drawn(2, 4), True], {}),
     *(
         (aten.index_reduce.default, [X, 1, I[0, :3], drawn(3, 3), how], {"include_self": own})
-        for how in ("mean", "amax", "amin")
+        for how in ("prod", "mean", "amax", "amin")
         for own in (True, False)
     ),
     (aten.gather.default, [X.sum(), 0, I[0, 0]], {}),
@@ -266,5 +267,3 @@ def test_what_a_row_lacks_is_said() -> None:
         MAPPING[aten.floor_divide.default](whole_numbers, [op.tensor(M), 0], {})
     with pytest.raises(Unsupported, match="nothing is left to pad with"):
         MAPPING[aten.replication_pad1d.default](whole_numbers, [op.tensor(ROW), [-11, 2]], {})
-    with pytest.raises(Unsupported, match="products"):
-        MAPPING[aten.scatter_reduce.two](whole_numbers, [op.tensor(M), 0, op.tensor(I), op.tensor(N), "prod"], {})

@@ -161,17 +161,14 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Source) -> Tensor:
 
 @maps(aten.scatter.reduce, aten.scatter.value_reduce)
 def scatter_onto(x: Tensor, dim: int, index: Tensor, source: Source, *, reduce: str) -> Tensor:
-    if reduce != "add":
-        raise Unsupported("products of what meets at a place")
-    return scatter_add(x, dim, index, _source(x, index, source))
+    how = "sum" if reduce == "add" else "prod"
+    return op.reshape(op.scatter_reduce(_row(x), dim, _row(index), _source(x, index, source), how), x.shape)
 
 
 @maps(aten.scatter_reduce.two)
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    if reduce == "prod":
-        raise Unsupported("products of what meets at a place")
     made = op.scatter_reduce(_row(x), dim, _row(index), _row(source), reduce, include_self)
     return op.reshape(made, x.shape)
 
