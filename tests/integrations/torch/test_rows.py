@@ -38,6 +38,14 @@ MASK = X > 0
 FAR = torch.tensor([127, 128, -140, 1100, -1100, 9000, -9000])
 ENDS = torch.tensor([1, 1, 3], dtype=torch.int32)
 
+WORDS, BEGINS = torch.tensor([3, 0, 4, 4, 1, 3, 3]), torch.tensor([0, 2, 2, 5])
+"""Bags of two, none, three and two words."""
+PLACES, SIZES = torch.tensor([0, 0, 2, 2, 2, 3, 3]), torch.tensor([2, 0, 3, 2])
+SHARES = drawn(7)
+
+LONE = ("max_pool3d_with", "_embedding_bag.default", "_embedding_bag_forward_only")
+"""Rows of which the first result alone is compared: the others are not asked for, or torch leaves them undefined."""
+
 CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     *(
         (getattr(aten, name).default, [X.sin() * 0.9], {})
@@ -119,6 +127,42 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
         for own in (True, False)
     ),
     (aten.gather.default, [X.sum(), 0, I[0, 0]], {}),
+    # tables
+    *(
+        (aten.embedding_dense_backward.default, [drawn(2, 4, 3), I, 5, padding, by_frequency], {})
+        for padding in (-1, 1)
+        for by_frequency in (False, True)
+    ),
+    *(
+        (target, [drawn(5, 3), WORDS[:count].to(dtype), BEGINS.to(dtype), False, mode, False, *rest], {})
+        for target in (aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
+        for dtype in (torch.int64, torch.int32)
+        for count, mode, *rest in (
+            (7, 0),
+            (7, 0, SHARES),
+            (5, 0, SHARES[:5], True, 3),
+            (7, 1),
+            (5, 1, None, True),
+            (7, 1, None, False, 3),
+        )
+    ),
+    *(
+        (aten._embedding_bag_backward.default, [drawn(4, 3), WORDS, BEGINS, PLACES, SIZES, SIZES, 5, *rest], {})
+        for rest in (
+            (False, 0, False, None),
+            (False, 0, False, SHARES, 4),
+            (False, 1, False, None),
+            (False, 1, False, None, 3),
+        )
+    ),
+    *(
+        (
+            aten._embedding_bag_per_sample_weights_backward.default,
+            [drawn(4, 3), drawn(5, 3), WORDS, BEGINS, PLACES, 0, padding],
+            {},
+        )
+        for padding in (-1, 3)
+    ),
     (aten.index_select.default, [ROW, 1, torch.tensor(2)], {}),
     (aten.scatter.src, [X.sum(), 0, torch.tensor(0), Y.sum()], {}),
     (aten.scatter_add.default, [X[0], 0, I[0, 0], Y.sum()], {}),
@@ -248,7 +292,7 @@ def test_a_row_is_what_torch_computes(target: Any, arguments: Sequence[Any], opt
     expected = target(*arguments, **options)
     several = isinstance(expected, tuple | list)
     wanted = list(expected) if several else [expected]
-    used = frozenset([0] if "max_pool3d_with" in str(target) else range(len(wanted)))
+    used = frozenset([0] if any(name in str(target) for name in LONE) else range(len(wanted)))
     strides = arguments[0].stride() if isinstance(arguments[0], Tensor) else None
     shapes, dtypes = tuple(tuple(each.shape) for each in wanted), tuple(each.dtype for each in wanted)
     request = Wanted(shapes, dtypes, used, strides=strides)

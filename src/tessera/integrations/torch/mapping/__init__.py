@@ -5,6 +5,7 @@ from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its
     convolution,
     distances,
     elementwise,
+    embeddings,
     generation,
     gradients,
     indexing,

@@ -19,23 +19,6 @@ from tessera.ops.algebra import call
 aten = torch.ops.aten
 
 
-@maps(aten.embedding.default)
-def embedding(
-    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
-) -> Tensor:
-    return op.embedding(weight, indices)
-
-
-@maps(aten.embedding_dense_backward.default)
-def embedding_dense_backward(g: Tensor, indices: Tensor, rows: int, padding_idx: int, scale_by_freq: bool) -> Tensor:
-    if scale_by_freq:
-        raise Unsupported("gradients scaled by frequency")
-    if padding_idx >= 0:
-        g = op.where(op.unsqueeze(op.eq(indices, padding_idx), -1), op.zeros((), g.dtype), g)
-    made: Tensor = call("put_sum", g, indices, what="embedding", axis=0, extent=rows)
-    return made
-
-
 @maps(checked_targets)
 def checked_targets_of(target: Tensor, classes: int, ignored: int) -> Tensor:
     made: Tensor = call("checked_index", target.to("int64"), what="cross_entropy", extent=classes, ignored=ignored)
