@@ -38,6 +38,9 @@ MASK = X > 0
 FAR = torch.tensor([127, 128, -140, 1100, -1100, 9000, -9000])
 ENDS = torch.tensor([1, 1, 3], dtype=torch.int32)
 
+ENDS_OF_FLOATS = torch.tensor([0.0, -0.0, 1.0, 2.0, 300.0, math.inf, -math.inf, math.nan], dtype=torch.float64)
+POINTS = torch.cat([torch.linspace(-7.3, 12.4, 60, dtype=torch.float64), ENDS_OF_FLOATS])
+
 WORDS, BEGINS = torch.tensor([3, 0, 4, 4, 1, 3, 3]), torch.tensor([0, 2, 2, 5])
 """Bags of two, none, three and two words."""
 PLACES, SIZES = torch.tensor([0, 0, 2, 2, 2, 3, 3]), torch.tensor([2, 0, 3, 2])
@@ -63,6 +66,11 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten.ldexp.Tensor, [torch.tensor([[1e-300], [-1e300], [0.0], [math.inf]], dtype=torch.float64), FAR], {}),
     (aten.ldexp.Tensor, [torch.tensor([[1e-38], [3e38], [0.0], [-math.inf]]), FAR], {}),
     (aten.nextafter.default, [X, Y], {}),
+    # special functions; torch's trigamma in 32 bits is far from exact beside its poles
+    *((aten.lgamma.default, [x], {}) for x in (POINTS.float(), M)),
+    *((aten.digamma.default, [x], {}) for x in (POINTS.float(), POINTS, M)),
+    *((aten.polygamma.default, [n, POINTS], {}) for n in range(9)),
+    *((aten.polygamma.default, [n, x], {}) for n in (0, 2, 3, 4) for x in (POINTS.float(), M)),
     # division with rest, and bits
     *(
         (aten.div.Tensor_mode, [a, b], {"rounding_mode": mode})

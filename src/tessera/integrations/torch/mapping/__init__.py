@@ -16,6 +16,7 @@ from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its
     reductions,
     resizing,
     shapes,
+    special,
 )
 from tessera.integrations.torch.mapping.table import MAPPING, Row, Unsupported, Wanted, row_of
 
