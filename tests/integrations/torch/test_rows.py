@@ -4,6 +4,7 @@ computes. Nothing is compiled.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -39,6 +40,10 @@ FAR = torch.tensor([127, 128, -140, 1100, -1100, 9000, -9000])
 ENDS = torch.tensor([1, 1, 3], dtype=torch.int32)
 
 ENDS_OF_FLOATS = torch.tensor([0.0, -0.0, 1.0, 2.0, 300.0, math.inf, -math.inf, math.nan], dtype=torch.float64)
+GRID, SPACE = drawn(2, 4, 5, 2), drawn(2, 4, 2, 1, 3)
+FAR_GRID = torch.stack(
+    torch.meshgrid(*[torch.tensor([math.nan, math.inf, -1e7, 0.3]).double()] * 2, indexing="ij"), -1
+)[None]
 POINTS = torch.cat([torch.linspace(-7.3, 12.4, 60, dtype=torch.float64), ENDS_OF_FLOATS])
 
 WORDS, BEGINS = torch.tensor([3, 0, 4, 4, 1, 3, 3]), torch.tensor([0, 2, 2, 5])
@@ -265,6 +270,28 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
             ("bicubic2d", IMAGE, [14, 5]),
         )
         for aligned in (False, True)
+    ),
+    # samples at grids
+    *(
+        (aten.grid_sampler_2d_backward.default, [drawn(2, 3, 4, 5), IMAGE, GRID, *how, [True, True]], {})
+        for how in itertools.product(range(3), range(3), (False, True))
+    ),
+    (aten.grid_sampler_2d_backward.default, [drawn(2, 3, 4, 5), IMAGE[..., :1], GRID, 0, 2, True, [True, True]], {}),
+    *(
+        (
+            aten.grid_sampler_2d_backward.default,
+            [drawn(1, 3, 4, 4), IMAGE[:1], FAR_GRID, mode, 0, True, [True, True]],
+            {},
+        )
+        for mode in range(3)  # beside borders torch itself reads other memory for NaN
+    ),
+    *(
+        case
+        for how in itertools.product(range(2), range(3), (False, True))
+        for case in (
+            (aten.grid_sampler_3d.default, [VOLUME, SPACE, *how], {}),
+            (aten.grid_sampler_3d_backward.default, [drawn(2, 3, 4, 2, 1), VOLUME, SPACE, *how, [True, True]], {}),
+        )
     ),
     # products and distances
     *(

@@ -15,6 +15,7 @@ from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its
     products,
     reductions,
     resizing,
+    sampling,
     shapes,
     special,
 )

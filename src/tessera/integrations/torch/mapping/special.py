@@ -102,9 +102,7 @@ def polygamma(n: int, x: Tensor, *, wanted: Wanted) -> Tensor:
         sums = op.add(sums, _power(op.div(1.0, op.add(large, float(step))), n + 1))
     inverse = op.div(1.0, op.add(large, float(steps)))
     square, lead = op.mul(inverse, inverse), _power(inverse, n)
-    series = [
-        number * math.factorial(2 * k + n - 1) / math.factorial(2 * k) for k, number in enumerate(BERNOULLI, 1)
-    ]
+    series = [number * math.factorial(2 * k + n - 1) / math.factorial(2 * k) for k, number in enumerate(BERNOULLI, 1)]
     tail = op.add(op.mul(inverse, math.factorial(n) / 2), op.mul(square, _sum_of_powers(square, series)))
     tail = op.mul(lead, op.add(tail, float(math.factorial(n - 1))))
     sign = 1.0 if n % 2 else -1.0
