@@ -156,7 +156,7 @@ def grid_sampler_backward(
     image = op.zeros((count, channels, elements), wide)
     slopes = [op.zeros((count, given.shape[2]), wide) for _ in sides]
     # torch multiplies what lies outside of an image by its slope, which is not always a number, and of a volume not.
-    keeps_slopes = (mode, outside, len(sides)) == (LINEAR, ZEROS, 2)
+    keeps_slopes = mode == CUBIC or (outside == ZEROS and len(sides) == 2)
     for corner in _corners(grid.to(wide), sides, mode, outside, aligned):
         places = _each_channel(corner.place, channels)
         if wanted_of[0]:
