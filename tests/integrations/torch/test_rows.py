@@ -286,12 +286,12 @@ CASES: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
         for mode in range(3)  # beside borders torch itself reads other memory for NaN
     ),
     *(
-        case
+        (aten.grid_sampler_3d.default, [VOLUME, SPACE, *how], {})
         for how in itertools.product(range(2), range(3), (False, True))
-        for case in (
-            (aten.grid_sampler_3d.default, [VOLUME, SPACE, *how], {}),
-            (aten.grid_sampler_3d_backward.default, [drawn(2, 3, 4, 2, 1), VOLUME, SPACE, *how, [True, True]], {}),
-        )
+    ),
+    *(
+        (aten.grid_sampler_3d_backward.default, [drawn(2, 3, 4, 2, 1), VOLUME, SPACE, *how, [True, True]], {})
+        for how in itertools.product(range(2), range(3), (False, True))
     ),
     # products and distances
     *(
