@@ -189,9 +189,9 @@ def scatter_reduce(
     dim: int | None = None,
     stream: Stream | None = None,
 ) -> Tensor:
-    """x with what meets at a place combined: `"sum"`, `"mean"`, `"amax"` or `"amin"` of the elements of `source` whose
-    index along an axis names the place, and of x's own element if `include_self` (as `torch.scatter_reduce`). What no
-    index names stays as it is.
+    """x with what meets at a place combined: `"sum"`, `"prod"`, `"mean"`, `"amax"` or `"amin"` of the elements of
+    `source` whose index along an axis names the place, and of x's own element if `include_self` (as
+    `torch.scatter_reduce`). What no index names stays as it is.
 
     Shapes: the result has x's. Dtypes: floats, integers, bools and complex; not 8-bit floats (E_DTYPE). Raises
     IndexRangeError (E_INDEX) when it is evaluated, ShapeMismatchError (E_SHAPE_MISMATCH), ArgumentError (E_ARGUMENT).
@@ -199,16 +199,17 @@ def scatter_reduce(
     >>> op.scatter_reduce(op.zeros(2), 0, op.tensor([1, 1]), op.tensor([3.0, 5.0]), "amax").tolist()
     [0.0, 5.0]
     """
-    if reduce not in ("sum", "mean", "amax", "amin"):
-        raise ArgumentError(f"scatter_reduce: reduce={reduce!r}", hints=['"sum", "mean", "amax" or "amin"'])
+    if reduce not in ("sum", "prod", "mean", "amax", "amin"):
+        raise ArgumentError(f"scatter_reduce: reduce={reduce!r}", hints=['"sum", "prod", "mean", "amax" or "amin"'])
     value, places, given = node(x), node(index), node(source)
     place = _axis(value, along(axis, dim))
     if not flag(include_self, "include_self"):
-        neutral = {"amax": "lowest", "amin": "highest"}.get(reduce)
-        first = full((), 0 if neutral is None else _extreme(neutral, value.dtype), value.dtype)
+        first = full((), _neutral(reduce, value.dtype), value.dtype)
         value = call("scatter", value, places, views.broadcast_to(first, places.shape), axis=place)
     if reduce in ("amax", "amin"):
         return on(call("scatter_extreme", value, places, given, axis=place, largest=reduce == "amax"), stream)
+    if reduce == "prod":
+        return on(call("scatter_product", value, places, given, axis=place), stream)
     total = call("scatter_add", value, places, given, axis=place)
     if reduce == "sum":
         return on(total, stream)
@@ -222,14 +223,16 @@ def scatter_reduce(
     return on(call("cast", call("div", total, count.to(dtypes.accumulator(value.dtype))), dtype=value.dtype), stream)
 
 
-def _extreme(which: str, dtype: dtypes.DType) -> float:
-    """The number that is beyond no other of a dtype."""
+def _neutral(reduce: str, dtype: dtypes.DType) -> float:
+    """The number of a dtype that changes nothing that it is combined with."""
+    if reduce not in ("amax", "amin"):
+        return 1 if reduce == "prod" else 0
     if dtype.kind == "float":
-        return -math.inf if which == "lowest" else math.inf
+        return -math.inf if reduce == "amax" else math.inf
     if dtype.kind == "bool":
-        return which == "highest"
+        return reduce == "amin"
     limits = torch.iinfo(dtype.torch)
-    return limits.min if which == "lowest" else limits.max
+    return limits.min if reduce == "amax" else limits.max
 
 
 def _source(value: Tensor, places: Tensor, source: object) -> Tensor:

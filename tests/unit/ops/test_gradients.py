@@ -242,6 +242,10 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
         (lambda a, b: op.scatter_reduce(a, 0, INDEX[:, None], b, "amin", False), (normal(3, 2), normal(4, 1))),
         (lambda a, b: op.scatter_reduce(a, 0, INDEX[:, None], b, "mean", False), (normal(3, 2), normal(4, 1))),
     ],
+    "scatter_product": [
+        (lambda a, b: op.scatter_reduce(a, 0, INDEX[:, None], b, "prod"), (normal(3, 2), normal(4, 3))),
+        (lambda a, b: op.scatter_reduce(a, 0, INDEX[:, None], b, "prod", False), (normal(3, 2), normal(4, 1))),
+    ],
     "grouped_matmul": [(lambda a, b: op.grouped_matmul(a, b, SIZES), (normal(5, 3), normal(3, 3, 2)))],
     "grouped_outer": [(lambda a, b: call("grouped_outer", a, b, SIZES), (normal(5, 3), normal(5, 2)))],
     "view_as_real": [(lambda a, b: op.imag(op.complex(a, b) * 2.0), (normal(3, 4), normal(3, 4)))],

@@ -18,7 +18,7 @@ WITHOUT_DOOR = frozenset(
     "checked_pages view_as_real view_as_complex to_complex "
     "complex_mul complex_div complex_matmul complex_abs kernel_spectrum spectrum_adjoint pointwise_mul "
     "sum_pool2d spread put constrain across shard_map to_part from_parts "
-    "scatter_extreme grouped_outer scored_attention attention_logarithms scored_attention_logarithms "
+    "scatter_extreme scatter_product grouped_outer scored_attention attention_logarithms scored_attention_logarithms "
     "attention_dq attention_dk attention_dv attention_dx".split()
 )
 """Written x[a:b], x.reshard(...) and dist.all_gather(...), parts of gradients, what operators are on complex numbers,

@@ -187,7 +187,7 @@ def _put_gradient(g: N, operands: tuple[N, N], out: N, *, what: str, axis: int, 
 def _put(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
     (x, index), (result,), axis = inputs, outputs, attributes["axis"]
     parts = x.reshape(*result.shape[:axis], index.numel(), *result.shape[axis + 1 :])
-    wide = _wide(result).zero_()
+    wide = widened(result).zero_()
     with named_index(attributes["what"], index, attributes["extent"]):
         # One after the other, in the order of the indices.
         wide.index_add_(axis, index.flatten(), parts.to(wide.dtype))
@@ -195,7 +195,7 @@ def _put(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attrib
         result.copy_(wide)
 
 
-def _wide(like: torch.Tensor) -> torch.Tensor:
+def widened(like: torch.Tensor) -> torch.Tensor:
     """Where sums of a tensor's elements are formed: narrow floats in fp32, so that rounding happens once."""
     return torch.empty_like(like, dtype=torch.float32) if like.dtype in (torch.float16, torch.bfloat16) else like
 
@@ -350,7 +350,7 @@ def _scatter_gradient(g: N, operands: tuple[N, N, N], out: N, *, axis: int) -> t
 
 def _scatter(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
     (x, index, source), (result,), axis = inputs, outputs, attributes["axis"]
-    wide = _wide(result).copy_(x)
+    wide = widened(result).copy_(x)
     with named_index("scatter_add", index, x.shape[axis]):
         # torch adds along the axis in the order of the indices, whatever the number of threads.
         wide.scatter_add_(axis, index, source.to(wide.dtype))

@@ -1,5 +1,5 @@
-"""Elements of a tensor replaced at places along one axis, and the extremes of what meets at a place: `scatter` and
-`scatter_extreme`, by torch's library.
+"""Elements of a tensor replaced at places along one axis, and the extremes and products of what meets at a place:
+`scatter`, `scatter_extreme` and `scatter_product`, by torch's library.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tessera.dtypes import DType, int64
 from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, literal
 from tessera.ops.applications import places
-from tessera.ops.indexing.records import named_index, refuse_out_of_range, scattered_shapes, with_indices
+from tessera.ops.indexing.records import named_index, refuse_out_of_range, scattered_shapes, widened, with_indices
 from tessera.ops.library import define
 from tessera.ops.record import Named, Typed, dtype_error, elements
 
@@ -144,4 +144,65 @@ define(
     reference=_extreme_reference,
     gradient=_extreme_gradient,
     application=places.of_scattered_extremes,
+)
+
+# -- scatter_product --------------------------------------------------------------------------------------------------
+
+
+def _numbers(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    if operands[0].dtype.kind == "complex":
+        raise dtype_error("scatter_reduce", operands, "not defined on complex numbers")
+    dtypes: list[DType] = with_indices(1)("scatter_reduce", operands, attributes)
+    return dtypes
+
+
+def _product_reference(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, *, axis: int) -> torch.Tensor:
+    refuse_out_of_range("scatter_reduce", index, x.shape[axis])
+    return x.scatter_reduce(axis, index, _met(source, index), "prod")
+
+
+def _partial_products(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, *, axis: int) -> torch.Tensor:
+    """Infinite where a product leaves fp32, in which narrow dtypes are multiplied."""
+    size, met = x.double().abs().clamp_min(1.0), _met(source, index).double().abs().clamp_min(1.0)
+    largest = size.scatter_reduce(axis, index, met, "prod")
+    return torch.where(largest > torch.finfo(torch.float32).max, torch.inf, 0.0)
+
+
+def _product_gradient(g: N, operands: tuple[N, N, N], out: N, *, axis: int) -> tuple[N, None, N]:
+    """The product of the others: of an element that is the only zero at its place, the product without it."""
+    x, index, source = operands
+    met = _first(source, index.shape)
+    own = call("scatter_product", call("broadcast_to", literal(1, x.dtype), shape=x.shape), index, source, axis=axis)
+    is_zero = call("eq", met, literal(0, met.dtype))
+    others = call("where", is_zero, literal(1, met.dtype), met)
+    zeros = call("cast", call("eq", x, literal(0, x.dtype)), dtype=int64)
+    zeros = call("scatter_add", zeros, index, call("cast", is_zero, dtype=int64), axis=axis)
+    alone = call("eq", call("gather", zeros, index, axis=axis), literal(1, int64))
+    rest = call("gather", g * call("scatter_product", x, index, others, axis=axis), index, axis=axis)
+    quotient = call("gather", g * out, index, axis=axis) / others
+    of_zero = call("where", alone, rest, literal(0, g.dtype))
+    return g * own, None, _filled_up(call("where", is_zero, of_zero, quotient), source.shape)
+
+
+def _product(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
+    (x, index, source), (result,), axis = inputs, outputs, attributes["axis"]
+    wide = widened(result).copy_(x)
+    with named_index("scatter_reduce", index, x.shape[axis]):
+        wide.scatter_reduce_(axis, index, source.to(wide.dtype), "prod")
+    if wide is not result:
+        result.copy_(wide)
+
+
+define(
+    "scatter_product",
+    _product,
+    {"axis": 0},
+    arity=(3, 3),
+    operand_dtypes=_numbers,
+    result=_result,
+    flops=_each_compared,
+    reference=_product_reference,
+    gradient=_product_gradient,
+    application=places.of_scattered_sums,
+    terms=_partial_products,
 )

@@ -5,6 +5,7 @@ from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its
     convolution,
     distances,
     elementwise,
+    embeddings,
     generation,
     gradients,
     indexing,
@@ -14,7 +15,9 @@ from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its
     products,
     reductions,
     resizing,
+    sampling,
     shapes,
+    special,
 )
 from tessera.integrations.torch.mapping.table import MAPPING, Row, Unsupported, Wanted, row_of
 

@@ -19,23 +19,6 @@ from tessera.ops.algebra import call
 aten = torch.ops.aten
 
 
-@maps(aten.embedding.default)
-def embedding(
-    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
-) -> Tensor:
-    return op.embedding(weight, indices)
-
-
-@maps(aten.embedding_dense_backward.default)
-def embedding_dense_backward(g: Tensor, indices: Tensor, rows: int, padding_idx: int, scale_by_freq: bool) -> Tensor:
-    if scale_by_freq:
-        raise Unsupported("gradients scaled by frequency")
-    if padding_idx >= 0:
-        g = op.where(op.unsqueeze(op.eq(indices, padding_idx), -1), op.zeros((), g.dtype), g)
-    made: Tensor = call("put_sum", g, indices, what="embedding", axis=0, extent=rows)
-    return made
-
-
 @maps(checked_targets)
 def checked_targets_of(target: Tensor, classes: int, ignored: int) -> Tensor:
     made: Tensor = call("checked_index", target.to("int64"), what="cross_entropy", extent=classes, ignored=ignored)
@@ -161,17 +144,14 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Source) -> Tensor:
 
 @maps(aten.scatter.reduce, aten.scatter.value_reduce)
 def scatter_onto(x: Tensor, dim: int, index: Tensor, source: Source, *, reduce: str) -> Tensor:
-    if reduce != "add":
-        raise Unsupported("products of what meets at a place")
-    return scatter_add(x, dim, index, _source(x, index, source))
+    how = "sum" if reduce == "add" else "prod"
+    return op.reshape(op.scatter_reduce(_row(x), dim, _row(index), _source(x, index, source), how), x.shape)
 
 
 @maps(aten.scatter_reduce.two)
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    if reduce == "prod":
-        raise Unsupported("products of what meets at a place")
     made = op.scatter_reduce(_row(x), dim, _row(index), _row(source), reduce, include_self)
     return op.reshape(made, x.shape)
 
