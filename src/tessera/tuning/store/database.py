@@ -48,7 +48,7 @@ class Found(NamedTuple):
     distance: float = 0.0
 
 
-class Family(NamedTuple):
+class Kept(NamedTuple):
     """Entries of one layer that differ in shape only, and the identity that was asked for as they have it."""
 
     layer: str
@@ -140,7 +140,7 @@ class TuningDatabase:
         entry = self._memory.get((identity, origin)) if self._memory else None
         return None if entry is None else Found(entry, "memory")
 
-    def _families(self, identity: Identity) -> Iterator[Family]:
+    def _families(self, identity: Identity) -> Iterator[Kept]:
         """The families of an identity, layer by layer, under all names of its processor: looked for as they are
         asked for.
         """
@@ -149,7 +149,7 @@ class TuningDatabase:
             for there, name in names:
                 family = layer.family(name)
                 if family is not None:
-                    yield Family(layer.name, there, family)
+                    yield Kept(layer.name, there, family)
 
     def _near(self, identity: Identity, within: float, count: int) -> list[Found]:
         near = [
