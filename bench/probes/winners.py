@@ -25,7 +25,8 @@ def identity(kernel: int, shape: tuple[int, ...]) -> Identity:
     """The identity of one of many kernels; each is a family, a folder of its own."""
     operator = f"matmul_bias_{kernel}"
     layouts = ("m,k1", "k,n1", "n1")
-    return Identity(operator, shape, ("fp32",) * 3, layouts, "ieee", "fp32", "fast", "znver4", 2)
+    arch = "x86-512x32-bf16-vnni-32k-1m-1fma"
+    return Identity(operator, shape, ("fp32",) * 3, layouts, "ieee", "fp32", "fast", arch, 2)
 
 
 def entry(kernel: int, shape: tuple[int, ...], measured_s: float = 1e-4) -> Entry:

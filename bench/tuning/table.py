@@ -12,7 +12,7 @@ import json
 import statistics
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -24,6 +24,7 @@ from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.target import Target
 from tessera.tuning.measure.trial import Outcome
 from tessera.tuning.store.identity import Identity, Provenance
+from tessera.tuning.store.processors import arch_of
 
 FORMAT = "tessera-tuning-table"
 VERSION = 1
@@ -275,9 +276,11 @@ def read(path: Path) -> Table:
     """The table in a file. Raises CacheFormatError (E_CACHE_FORMAT) for a file that is none."""
     try:
         head, anchors, *lines = map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines())
-        about = About.from_json(head)
+        about, target = About.from_json(head), machines.load(path.parent)
+        if target is not None and about.identity.arch == target.arch:  # as tables were written before
+            about = replace(about, identity=replace(about.identity, arch=arch_of(target)))
         records = tuple(Record.from_json(line, about.knobs) for line in lines)
-        return Table(about, records, tuple(anchors["anchors"]), machines.load(path.parent))
+        return Table(about, records, tuple(anchors["anchors"]), target)
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         if isinstance(error, CacheFormatError):
             raise

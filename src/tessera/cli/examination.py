@@ -25,7 +25,8 @@ from tessera.system import distribution
 from tessera.system.distribution import installing
 from tessera.system.private import PrivateFolder
 from tessera.target.quota import quota
-from tessera.target.stored_ceilings import stored_ceilings
+from tessera.target.stored_ceilings import stored_ceilings, stored_core
+from tessera.tuning.store.processors import arch_of
 
 _REQUIRED = ("torch", "numpy", "xdsl", "llvmlite", "polars", "rich", "typer", "matplotlib")
 _OPTIONAL = {
@@ -96,7 +97,7 @@ def _version(package: str, otherwise: str, remedy: str, state: State) -> Diagnos
 
 
 def cpu(machine: target.Target) -> Iterator[Diagnosis]:
-    """The CPU, what of its vector instructions kernels use, and its caches."""
+    """The CPU, what of its vector instructions kernels use, its caches, and what winners of tuning are kept under."""
     reason = machine.unsupported_reason()
     remedy = "kernels need AVX2 and FMA, or NEON; if this is a virtual machine, have it pass the CPU's features through"
     yield (
@@ -109,6 +110,9 @@ def cpu(machine: target.Target) -> Iterator[Diagnosis]:
     yield from matrix_unit(machine)
     levels = (f"{level.name} {size(level.size_bytes)}" for level in machine.memory if level.size_bytes)
     yield Diagnosis("memory", "ok", ", ".join(levels))
+    if not reason:
+        measured = stored_core(machine) if settings.current().core_facts else None
+        yield Diagnosis("winners of", "ok", arch_of(machine.with_core(measured)))
 
 
 def matrix_unit(machine: target.Target) -> Iterator[Diagnosis]:

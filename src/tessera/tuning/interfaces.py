@@ -153,7 +153,7 @@ class TuningBackend(Protocol):
 
     @property
     def archs(self) -> Sequence[str]:
-        """The processors of this machine, GPUs among them, as `Identity.arch` names them."""
+        """The processors of this machine, the CPU first and GPUs behind it, as `Identity.arch` names them."""
         ...
 
     def subject(self, op: object, shapes: object, dtype: object, device: object = None) -> TuningProblem:

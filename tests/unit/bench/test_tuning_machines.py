@@ -18,6 +18,7 @@ from tessera.errors import CacheFormatError
 from tessera.scheduling.language.knobs import Space
 from tessera.target import Target, detect
 from tessera.tuning.interfaces import TuningProblem
+from tessera.tuning.store.processors import arch_of
 
 ZEN4 = TABLES / "amd-epyc-family-25-model-17"
 SOFTMAX = ZEN4 / "softmax-fp32-4096x128-1t.jsonl.gz"
@@ -47,6 +48,7 @@ def test_a_problem_is_posed_for_the_machine_of_its_table() -> None:
     posed, machine = problem_of(table), machines.load(ZEN4)
     assert machine is not None
     assert posed.identity == table.about.identity
+    assert posed.identity.arch == arch_of(machine)  # where the file has LLVM's name
     assert isinstance(posed.space, Space)
     assert set(posed.space.candidates()) == set(table.seconds)
     assert posed.space.default in table.seconds

@@ -16,6 +16,8 @@ from tessera import settings, target
 from tessera.cli import examination, main, prof, sizes
 from tessera.cli.doctor_gpu import Diagnosis
 from tessera.errors import UnsupportedTargetError
+from tessera.target.stored_ceilings import store_core
+from tests.unit.scheduling.problems import AVX2, ZEN4_CORE
 
 
 def tessera(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -141,6 +143,17 @@ def test_a_cpu_that_is_not_supported_is_broken() -> None:
     old = replace(target.detect(), features=frozenset(("sse2",)), name="Old CPU", machine="x86_64")
     first, *_ = examination.cpu(old)
     assert (first.subject, first.state, first.found) == ("CPU", "broken", "Old CPU lacks AVX2 and FMA")
+
+
+@pytest.mark.usefixtures("cache_dir")
+def test_doctor_says_what_winners_are_kept_under() -> None:
+    machine = replace(AVX2, core=None)
+    (name,) = [finding.found for finding in examination.cpu(machine) if finding.subject == "winners of"]
+    assert name == "x86-256x16-32k-1m"
+    store_core(machine, replace(ZEN4_CORE, fma_per_cycle=2))
+    for measured, found in ((True, f"{name}-2fma"), (False, name)):
+        with settings.override(core_facts=measured):
+            assert [finding.found for finding in examination.cpu(machine)][-1] == found
 
 
 def test_a_broken_finding_ends_doctor_with_status_1(

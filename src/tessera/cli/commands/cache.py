@@ -19,6 +19,7 @@ from tessera.tuning.measure.trial import trial_of
 from tessera.tuning.store import exchange, packs, pruning
 from tessera.tuning.store.database import Found
 from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.processors import names_of
 from tessera.tuning.store.selection import Selection, differences
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ cache = typer.Typer(
 Name = Annotated[str, typer.Argument(help="A part of the operator's name, or the beginning of a key.")]
 Shape = Annotated[str, typer.Option(help="The problem size, such as 1024x1024x64.")]
 DType = Annotated[str, typer.Option(help="The dtype of an operand, such as bf16.")]
-Arch = Annotated[str, typer.Option(help="The processor, such as znver4.")]
+Arch = Annotated[str, typer.Option(help="The processor, as `tessera doctor` calls it.")]
 Foreign = Annotated[bool, typer.Option("--foreign", help="Also list winners for processors that this machine lacks.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="The number of threads.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -229,10 +230,10 @@ def _selection(name: str, shape: str, dtype: str, arch: str, threads: int | None
 
 @cache_once
 def _archs() -> tuple[str, ...]:
-    """The processors of this machine, as identities name them."""
+    """The processors of this machine, under all names that identities may have for them."""
     from tessera.compiler.tune.tuning import CompilerBackend  # which loads torch
 
-    return CompilerBackend().archs
+    return tuple(name for arch in CompilerBackend().archs for name in names_of(arch))
 
 
 def _found(wanted: Callable[[Entry], bool]) -> Iterator[Found]:

@@ -47,6 +47,7 @@ from tessera.scheduling.model.choice import modelled_choice
 from tessera.system.caching import cached_property
 from tessera.target import Target
 from tessera.target.stored_ceilings import stored_ceilings
+from tessera.tuning.store.processors import arch_of
 
 AnySpace: TypeAlias = Space[Any]
 """The schedules of a kernel of any family."""
@@ -95,6 +96,11 @@ class DeviceCompiler:
 
     def _planner(self, backend: Any) -> Planner:
         return CpuPlanner(self, backend) if self.target.kind == "cpu" else GpuPlanner(self, backend, self.driver)
+
+    @cached_property
+    def arch(self) -> str:
+        """What winners of tuning on this device are kept under."""
+        return arch_of(self.target)
 
     @property
     def backend(self) -> Backend[Any]:

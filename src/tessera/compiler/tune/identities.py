@@ -7,7 +7,6 @@ from functools import lru_cache
 from tessera.compiler.bind.subjects import Subject
 from tessera.lazy.policy import current_policy
 from tessera.scheduling.families.registry import kernel_family
-from tessera.target import Target
 from tessera.tuning.store.identity import Identity
 
 
@@ -26,11 +25,6 @@ def identify(subject: Subject, shape: tuple[int, ...], accumulation: str, arch: 
         arch=arch,
         threads=threads,
     )
-
-
-def arch_of(target: Target) -> str:
-    """The name that identities have for a processor: GPUs of one architecture differ in what is fastest."""
-    return target.arch if target.kind == "cpu" else f"{target.arch} {target.name}"
 
 
 @lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ from tessera.compiler.device.compiler import AnySpace, DeviceCompiler
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.graph.program import KernelItem
 from tessera.compiler.tune.candidates import Candidates
-from tessera.compiler.tune.identities import arch_of, identify
+from tessera.compiler.tune.identities import identify
 from tessera.compiler.tune.workloads import extents_of_call
 from tessera.errors import CompileError, UnsupportedTargetError
 from tessera.scheduling.families.backends import BACKEND
@@ -105,7 +105,7 @@ def identity_of(subject: Subject, problem: Problem, call: Call, compiler: Device
     """What a tuned schedule of this call is remembered under."""
     kernels = subject.kernels
     shape = kernels.shape(problem, call.shaped.extents)
-    return identify(subject, shape, kernels.accumulation(problem), arch_of(compiler.target), problem.workers)
+    return identify(subject, shape, kernels.accumulation(problem), compiler.arch, problem.workers)
 
 
 def work_of(call: Call, compiler: DeviceCompiler, problem: Problem, schedule: Schedule) -> CallWork:

@@ -21,7 +21,6 @@ from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.rebind.choices import with_numbers
-from tessera.compiler.tune.identities import arch_of
 from tessera.compiler.tune.objections import objection
 from tessera.compiler.tune.problems import identity_of, is_tuned, tuning_problem
 from tessera.compiler.tune.tuner import autotune
@@ -43,6 +42,7 @@ from tessera.tuning.online.mode import looking
 from tessera.tuning.online.ticket import TuningWarning
 from tessera.tuning.options import options
 from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.processors import arch_of
 
 
 class CompilerBackend:
@@ -55,9 +55,11 @@ class CompilerBackend:
 
     @property
     def archs(self) -> tuple[str, ...]:
-        """The CPU, as LLVM names it, and the GPUs."""
-        gpus = [detect_gpu(number) for number in range(torch.cuda.device_count())]
-        return (detect().arch, *(arch_of(gpu) for gpu in gpus))
+        """The CPU and the GPUs."""
+        gpus = [arch_of(detect_gpu(number)) for number in range(torch.cuda.device_count())]
+        if self._cpu is None and detect().unsupported_reason():  # no compiler, and so no winners
+            return (arch_of(detect()), *gpus)
+        return ((self._cpu or compilers.kernel_compiler()).arch, *gpus)
 
     def subject(self, op: object, shapes: object, dtype: object, device: object = None) -> TuningProblem:
         """The heaviest kernel of `op` applied to operands of these shapes, on torch's default device unless one is
@@ -95,8 +97,9 @@ def _compiler_for(named: object) -> tuple[DeviceCompiler, str]:
     else:
         return compilers.compiler_of(device), ""
     name = str(named)
-    if name.lower() == compilers.kernel_compiler().target.arch.lower():
-        return compilers.kernel_compiler(), ""
+    cpu = compilers.kernel_compiler()
+    if name.lower() in (cpu.arch, cpu.target.arch.lower()):
+        return cpu, ""
     try:
         wanted = gpu(name)
     except UnsupportedTargetError as error:

@@ -16,6 +16,7 @@ from tessera.system.sources import resource
 from tessera.tuning.interfaces import DOUBT, TuningProblem
 from tessera.tuning.model.ridge import MeasuredSchedule, Residual, fitted
 from tessera.tuning.store.identity import Identity
+from tessera.tuning.store.processors import names_of
 
 SHIPPED: Final = Path(__file__).parent / "residuals.json"
 """Corrections of the machines that were measured, by `python -m bench.tuning.fit`."""
@@ -59,7 +60,8 @@ class Learned:
 
     def residual(self, problem: TuningProblem) -> Residual | None:
         """The correction of a problem's processor and family; None where the analytical model stands alone."""
-        return self.residuals.get((problem.identity.arch, problem.family))
+        keys = ((arch, problem.family) for arch in names_of(problem.identity.arch))
+        return next((self.residuals[key] for key in keys if key in self.residuals), None)
 
     def seconds(self, problem: TuningProblem, schedules: Sequence[Schedule]) -> Seconds:
         """The corrected seconds of the problem's estimates."""

@@ -12,7 +12,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,6 +24,7 @@ from tessera.tuning.store.entry import Entry, Origin, dump, parse
 from tessera.tuning.store.identity import Identity
 from tessera.tuning.store.layer import Layer
 from tessera.tuning.store.logs import read_lines
+from tessera.tuning.store.processors import names_of
 from tessera.tuning.store.shape_family import ShapeFamily, closest
 from tessera.tuning.store.untrusted import ENTRY_BYTES
 
@@ -31,8 +32,6 @@ SHIPPED = Path(__file__).parents[1] / "shipped"
 NEAR = 2.0
 """Largest log distance of a shape whose winner is still worth using: four times one extent, or twice two of them."""
 
-Families: TypeAlias = list[tuple[str, ShapeFamily]]
-"""By the name of their layer, in the order of look-up."""
 Unwritten: TypeAlias = dict[tuple[Identity, Origin], Entry]
 """Winners whose folder cannot be written."""
 
@@ -47,6 +46,14 @@ class Found(NamedTuple):
     entry: Entry
     layer: str
     distance: float = 0.0
+
+
+class Kept(NamedTuple):
+    """Entries of one layer that differ in shape only, and the identity that was asked for as they have it."""
+
+    layer: str
+    identity: Identity
+    entries: ShapeFamily
 
 
 @dataclass(frozen=True)
@@ -100,16 +107,13 @@ class TuningDatabase:
             found = self._remembered(identity, "measured")
             if found is not None:
                 return found
-            name, guess = identity.family(), None
-            for layer in self.layers:
-                family = layer.family(name)
-                if family is None:
-                    continue
-                entries = family.get(identity)
+            guess = None
+            for layer, there, family in self._families(identity):
+                entries = family.get(there)
                 if "measured" in entries:
-                    return Found(entries["measured"], layer.name)
+                    return Found(entries["measured"].known_as(identity.arch), layer)
                 if guess is None and "model" in entries:
-                    guess = Found(entries["model"], layer.name)
+                    guess = Found(entries["model"].known_as(identity.arch), layer)
             return self._remembered(identity, "model") or guess
 
     def nearest(self, identity: Identity, within: float = NEAR) -> Found | None:
@@ -119,7 +123,7 @@ class TuningDatabase:
     def neighbours(self, identity: Identity, count: int, within: float = NEAR) -> list[Found]:
         """At most `count` measured winners that differ in shape only, nearest first; one of each shape."""
         with self._lock:
-            return self._near(identity, self._families(identity), within, count)
+            return self._near(identity, within, count)
 
     def shapes(self, identity: Identity) -> list[tuple[int, ...]]:
         """The shapes for which there is a winner, measured or a model's, of this identity but for its shape, in
@@ -127,7 +131,7 @@ class TuningDatabase:
         """
         with self._lock:
             name = identity.family()
-            found = {shape for _, family in self._families(identity) for shape in family.shapes()}
+            found = {shape for *_, family in self._families(identity) for shape in family.shapes()}
             found.update(known.shape for known, _ in self._memory if known.family() == name)
         return sorted(found)
 
@@ -136,15 +140,22 @@ class TuningDatabase:
         entry = self._memory.get((identity, origin)) if self._memory else None
         return None if entry is None else Found(entry, "memory")
 
-    def _families(self, identity: Identity) -> Families:
-        name = identity.family()
-        return [(layer.name, family) for layer in self.layers if (family := layer.family(name)) is not None]
+    def _families(self, identity: Identity) -> Iterator[Kept]:
+        """The families of an identity, layer by layer, under all names of its processor: looked for as they are
+        asked for.
+        """
+        names = [(there, there.family()) for there in _under_all_names(identity)]
+        for layer in self.layers:
+            for there, name in names:
+                family = layer.family(name)
+                if family is not None:
+                    yield Kept(layer.name, there, family)
 
-    def _near(self, identity: Identity, families: Families, within: float, count: int) -> list[Found]:
+    def _near(self, identity: Identity, within: float, count: int) -> list[Found]:
         near = [
-            Found(entry, layer, distance)
-            for layer, family in families
-            for distance, entry in family.nearest(identity, within, count)
+            Found(entry.known_as(identity.arch), layer, distance)
+            for layer, there, family in self._families(identity)
+            for distance, entry in family.nearest(there, within, count)
         ]
         near += [
             Found(entry, "memory", identity.distance(entry.identity))
@@ -251,8 +262,11 @@ class TuningDatabase:
         return True
 
     def trials(self, identity: Identity) -> list[dict[str, Any]]:
-        """All trials logged for `identity` on any host; lines that a full disk or a crash cut short are skipped."""
-        return [record for path in self.user.logs(identity) for record in self.log_lines(path)]
+        """All trials logged for `identity` on any host, under any name of its processor; lines that a full disk or a
+        crash cut short are skipped.
+        """
+        logs = (path for there in _under_all_names(identity) for path in self.user.logs(there))
+        return [record for path in logs for record in self.log_lines(path)]
 
     def log_lines(self, path: Path) -> Iterator[dict[str, Any]]:
         """The readable lines of a log; what keeps it from being read is said."""
@@ -291,6 +305,11 @@ class TuningDatabase:
         self._told.add(kind)
         self.problems.append(problem)
         warnings.warn(str(problem), CacheWarning, stacklevel=3)
+
+
+def _under_all_names(identity: Identity) -> list[Identity]:
+    """An identity under the names that winners of its processor may be kept under, its own first."""
+    return [identity, *(replace(identity, arch=name) for name in names_of(identity.arch)[1:])]
 
 
 def _check_folder(folder: Path) -> None:

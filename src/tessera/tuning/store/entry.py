@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from tessera.errors import CacheFormatError
@@ -56,6 +56,10 @@ class Entry:
         if self.measured_s is None or other.measured_s is None:
             return self.measured_s is not None
         return self.measured_s < other.measured_s
+
+    def known_as(self, arch: str) -> Entry:
+        """This entry for the same processor under another name."""
+        return self if self.identity.arch == arch else replace(self, identity=replace(self.identity, arch=arch))
 
 
 def dump(record: Mapping[str, Any]) -> bytes:

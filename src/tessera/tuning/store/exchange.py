@@ -16,6 +16,7 @@ from tessera.tuning.config import Imported
 from tessera.tuning.store.database import TuningDatabase
 from tessera.tuning.store.entry import VERSION, Entry, OtherVersionError, check_version, from_record
 from tessera.tuning.store.layer import Layer
+from tessera.tuning.store.processors import names_of
 from tessera.tuning.store.untrusted import EXPORT_BYTES, decode, read_named
 
 EXPORT_FORMAT = "tessera-autotune-export"
@@ -61,20 +62,23 @@ def merge(
     objection: Callable[[Entry], str | None] = lambda entry: None,
 ) -> Imported:
     """Takes the entries of an exported file or a folder into `database` where they are better, and says what did not
-    apply: of other processors than `archs`, or with what `objection` says against them.
+    apply: of other processors than `archs`, or with what `objection` says against them. What stands there under another
+    name of one of `archs` is taken under that.
 
     Raises as `collect`.
     """
     found = collect(path)
     refused = {reason: list(names) for reason, names in found.refused.items()}
+    here = {name: arch for arch in reversed(archs) for name in names_of(arch)}
     fitting: list[Entry] = []
-    for entry in found.entries:
-        foreign = entry.identity.arch not in archs
-        reason = f"for {entry.identity.arch}, this is {', '.join(archs)}" if foreign else objection(entry)
+    for there in found.entries:
+        arch = here.get(there.identity.arch)
+        entry = there if arch is None else there.known_as(arch)
+        reason = f"for {there.identity.arch}, this is {', '.join(archs)}" if arch is None else objection(entry)
         if reason is None:
             fitting.append(entry)
         else:
-            refused.setdefault(reason, []).append(str(entry.identity))
+            refused.setdefault(reason, []).append(str(there.identity))
     applied, declined = database.merge(fitting)
     return Imported(len(applied), len(declined), {reason: tuple(names) for reason, names in refused.items()})
 

@@ -32,8 +32,8 @@ class Identity:
 
     `operator` is the canonical signature of the fused kernel, `shape` its problem size (M, N, K for a contraction),
     `dtypes` and `layouts` those of its operands in order, `math` the math mode ("ieee", "tf32"), `accumulation` the
-    accumulator's dtype, `determinism` the numerics policy, `arch` the processor as its backend names it and `threads`
-    the number of workers.
+    accumulator's dtype, `determinism` the numerics policy, `arch` the processor as `processors.arch_of` names it and
+    `threads` the number of workers.
     """
 
     operator: str

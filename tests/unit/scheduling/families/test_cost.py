@@ -97,6 +97,25 @@ def test_packing_does_not_pay_for_a_single_row() -> None:
     assert cost(problem).seconds < cost(problem, pack_b=True).seconds
 
 
+def test_a_copy_of_rows_from_memory_does_not_wait_for_them_as_sums_do() -> None:
+    problem = product(1, 4096, 4096)
+    few, many = (cost(problem, tile=(48, 4096, kc), pack_b=False) for kc in (8, 64))
+    memory_s = 4096 * 4096 * 4 / 25e9
+    assert few.terms["DRAM"] == pytest.approx(1.5 * memory_s, rel=0.01)
+    assert many.terms["DRAM"] > 1.5 * few.terms["DRAM"]
+    packed = [cost(problem, tile=(48, 4096, kc), pack_b=True) for kc in (8, 64)]
+    assert packed[1].terms["packing"] < 1.4 * packed[0].terms["packing"]
+    assert packed[1].seconds < many.seconds
+    short = cost(problem, tile=(48, 256, 8), pack_b=True)  # rows in short runs cost a copy as much
+    assert short.terms["packing"] > 1.2 * packed[0].terms["packing"]
+
+
+def test_rows_that_caches_hold_are_read_in_place_as_fast_as_they_deliver() -> None:
+    near = cost(product(1, 1024, 1024), tile=(48, 1024, 8), pack_b=False)
+    assert near.terms["DRAM"] == 0.0
+    assert near.terms["L3"] < 1.1 * 1024 * 1024 * 4 / 80e9
+
+
 def test_few_accumulators_wait_for_the_latency_of_the_multiply_add() -> None:
     problem = product(1024, 1024, 1024)
     assert cost(problem, micro=(2, 16)).seconds > 2.5 * cost(problem, micro=(12, 32)).seconds

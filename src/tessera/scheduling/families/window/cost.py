@@ -19,6 +19,12 @@ COPY_CYCLES: Final = 4.0
 """A vector of the image on its way into scratch memory, behind the second cache: measured on Zen 4."""
 STEP_CYCLES: Final = 6
 """Loop and addresses of a register tile."""
+RUN_CYCLES: Final = 15.0
+"""Waiting for the first line of a run of channels that is read in place, where the next pixel's lies elsewhere: what is
+fetched ahead ends with a page, in which few pixels are. Copies do not wait (Zen 4, 3 x 3 of 56 x 56 by 256 channels,
+means of 17 schedules: 446 us in runs of 64 bytes, 355 of 128, 276 of 256, 235 of whole pixels; the least of 60 calls on
+a busy Zen 3: 743, 598, 568, 538).
+"""
 BLOCK_CYCLES: Final = 200
 """Entering and leaving a block where columns go along lanes."""
 LINE: Final = 64
@@ -52,7 +58,8 @@ def window_work(problem: WindowProblem, schedule: Knobs, rates: Machine) -> Work
     waiting = multiplying * larger(1.0, rates.fma_latency * flops_per_cycle / in_flight)
     height, width, _ = problem.result
     results = problem.images * height * (1 if by_columns else width)
-    tiles = divided(problem.lanes, vectors * problem.vector) * results / (rows * columns)
+    across = 1.0 if by_columns else _across(problem, schedule)
+    tiles = divided(problem.lanes, vectors * problem.vector) * results / (rows * columns) * across
     edge = _edge(problem, schedule) if by_columns else 1 - inside_share(schedule, problem)
     edge = where(buffered, 0.0, edge) * ((MASKED if by_columns else PIXEL_BY_PIXEL) - 1)
     cycles = larger(waiting, loading) + STEP_CYCLES
@@ -85,6 +92,8 @@ def _traffic(
     copied = _copied(problem, schedule) * divided(problem.result[2], problem.vector)
     work.packing_s = where(buffered, share * copied * COPY_CYCLES * rates.cycle_s, 0.0)
     work.move(L2, where(buffered, 0.0, share * seen_bytes))
+    if home > L2:
+        work.exposed_s = where(buffered, 0.0, share * _runs(problem, schedule) * RUN_CYCLES * rates.cycle_s)
 
 
 def _blocks(problem: WindowProblem, schedule: Knobs) -> Number:
@@ -145,6 +154,24 @@ def _edge(problem: WindowProblem, schedule: Knobs) -> Number:
     whole = larger(block - lead, 0) // rows + (blocks - 2) * (block // rows) + larger(last, 0) // rows
     alone = larger(height - lead - outside, 0) // rows
     return 1 - where(blocks > 1, whole, alone) * rows / height
+
+
+def _across(problem: WindowProblem, schedule: Knobs) -> Number:
+    """How many columns register tiles compute for each that there is, where channels go along lanes: what a block of
+    columns has more than whole tiles takes one of its own.
+    """
+    width, columns = max(problem.result[1], 1), schedule.integer("columns")
+    block = smaller(schedule.integers("tile")[0], width)
+    return (width // block * divided(block, columns) + divided(width % block, columns)) * columns / width
+
+
+def _runs(problem: WindowProblem, schedule: Knobs) -> Number:
+    """The runs of channels that blocks read of the image's pixels; none where a block has all, one pixel behind the
+    other.
+    """
+    lanes, (height, width, _) = schedule.integers("tile")[1], problem.result
+    pixels = float(problem.images) * height * width * problem.geometry.stride[0] * problem.geometry.stride[1]
+    return where(lanes < problem.lanes, divided(problem.lanes, lanes) * pixels, 0.0)
 
 
 def _copied(problem: WindowProblem, schedule: Knobs) -> Number:

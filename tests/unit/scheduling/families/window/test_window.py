@@ -257,6 +257,25 @@ def test_the_model_ranks_both_forms_as_they_were_measured() -> None:
         assert (seconds[0] < seconds[1]) == direct
 
 
+def test_short_runs_of_channels_are_waited_for_where_they_are_read_in_place() -> None:
+    model = RooflineModel(None, dataclasses.replace(AVX512, core=ZEN4_CORE))
+    posed = problem("c", 56, 56, 256, workers=1, target=model.target)
+
+    def cost(**changes: Any) -> Any:
+        plain = Schedule(tile=(56, 16), rows=2, columns=2, vectorize=1, buffering="direct", pipeline_depth=2)
+        return model.estimate(posed, plain.replace(nontemporal=False, parallel="outer", fusion=True, **changes))
+
+    waits = [cost(tile=(56, lanes)).terms["latency"] for lanes in (16, 32, 64, 256)]
+    assert waits[0] == pytest.approx(2 * waits[1]) == pytest.approx(4 * waits[2])
+    assert waits[3] == 0.0
+    assert cost(buffering="rows").terms["latency"] == 0.0
+    # Blocks of 8 columns hold no whole number of tiles of 7: one more is computed in each.
+    assert (
+        cost(tile=(8, 64), columns=7, buffering="rows").seconds
+        > 1.2 * cost(tile=(56, 64), columns=7, buffering="rows").seconds
+    )
+
+
 def test_the_problem_knows_its_traffic() -> None:
     posed = problem()
     assert posed.image_bytes == posed.bytes_out == 4 * 256 * 112 * 112
