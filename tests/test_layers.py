@@ -85,6 +85,7 @@ NATIVE = {
     "llvm.machine_code.library",
     "llvm.machine_code.loading",
     "llvm.machine_code.openmp",
+    "llvm.native.calls_ir",
     "llvm.native.crowd_ir",
     "llvm.native.driver_ir",
     "llvm.native.exchange_ir",

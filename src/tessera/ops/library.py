@@ -2,7 +2,8 @@
 
 To add one, write its rules and a function `(inputs, outputs, attributes) -> None` over torch tensors, which fills the
 outputs (contiguous, of the record's shape and dtype) from the inputs (any strides), and `define` it. It runs in its
-place among a plan's kernels, on the plan's memory, on every device that torch knows.
+place among a plan's kernels, on the plan's memory, on every device that torch knows. Where a call of torch takes longer
+than the work, a rule `native` names a routine that does it on CPUs, with the same bits (`ops/native_calls.py`).
 """
 
 from __future__ import annotations

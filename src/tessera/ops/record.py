@@ -19,6 +19,7 @@ from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Attributes, Position, Shape, Structure
 from tessera.ops.applications.rule import AbstractValue, Application, Rule
 from tessera.ops.families import CONSTANT, FAMILIES, FamilyName, OperatorFamily
+from tessera.ops.native_calls import NativeRule, never
 from tessera.system.caching import cached_property
 
 Movement: TypeAlias = Literal[
@@ -174,6 +175,8 @@ class Operator:
     positive: bool = False
     integers: IntegerRanges | None = None
     library: LibraryCall = _no_library
+    native: NativeRule = never
+    """When a routine of Tessera's own makes a call of the library on a CPU."""
     joint: tuple[str, ...] = ()
     movement: Movement | None = None
     """Of the family "layout"."""

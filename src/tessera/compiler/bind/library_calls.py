@@ -81,7 +81,8 @@ def kept_result(node: Structure, inputs: Sequence[View]) -> View | None:
 
 def library_step(launch: LibraryLaunch) -> Step:
     """The step of a CPU's plan that makes the call; storages have their slots."""
-    return Step(LibraryKernel(*library_call(launch)), (), threads=worker_count())
+    kernel = LibraryKernel(*library_call(launch), launch.operator.native)
+    return Step(kernel, kernel.descriptors, threads=worker_count())
 
 
 def library_call(launch: LibraryLaunch) -> DeviceCall:

@@ -44,8 +44,9 @@ class CallTemplate:
             _operands(launch.inputs, inputs),
             _operands(launch.outputs, outputs),
             attributes,
+            launch.operator.native,
         )
-        return Step(kernel, (), threads=worker_count())
+        return Step(kernel, kernel.descriptors, threads=worker_count())
 
 
 def _place(view: View) -> tuple[Any, ...]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
+import struct
+import sys
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -12,6 +15,7 @@ from tessera.dtypes import DType
 from tessera.lazy.structures.structure import Shape
 from tessera.ops.applications.rule import AbstractValue, Application, WantedOperand
 from tessera.ops.library import define
+from tessera.ops.native_calls import MOST_BYTES, NativeCall, TensorInMemory, are_contiguous
 from tessera.ops.record import Named, Typed, dtype_error, elements
 
 N: TypeAlias = Any
@@ -44,6 +48,21 @@ def _histc(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attr
     torch.histc(inputs[0], attributes["bins"], attributes["least"], attributes["most"], out=outputs[0])
 
 
+def _natively(
+    inputs: Sequence[TensorInMemory], outputs: Sequence[TensorInMemory], attributes: Named
+) -> NativeCall | None:
+    """Of fp32, between bounds that are given: elsewhere the least and the greatest number are."""
+    (x,), bins = inputs, attributes["bins"]
+    bounds = [struct.pack("f", attributes[name]) for name in ("least", "most")]
+    count = elements(x.shape)
+    (least,), (most,) = (struct.unpack("f", each) for each in bounds)
+    if x.dtype != torch.float32 or not are_contiguous(inputs) or max(count, bins) * 4 > MOST_BYTES:
+        return None
+    if not least < most or not math.isfinite(most - least):
+        return None
+    return NativeCall("counted", (count, bins, *(int.from_bytes(each, sys.byteorder) for each in bounds)))
+
+
 def _of_whole_numbers(chance: random.Random, x: AbstractValue) -> Application | None:
     """Whole numbers in bins of whole widths, so that no rounding decides where an element belongs."""
     if x.dtype.kind != "float" or x.dtype.itemsize < 4:
@@ -59,6 +78,7 @@ define(
     operand_dtypes=_exact,
     result=_counts,
     flops=_each_placed,
+    native=_natively,
     reference=_reference,
     gradient=_none,
     application=_of_whole_numbers,

@@ -17,6 +17,7 @@ from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications import places
 from tessera.ops.library import define
+from tessera.ops.native_calls import NativeCall, TensorInMemory, are_contiguous
 from tessera.ops.record import Named, Typed, dtype_error, elements
 
 N: TypeAlias = Any
@@ -53,6 +54,27 @@ def _sort(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attri
     )
 
 
+_KINDS = {torch.float32: "fp32", torch.int32: "int32", torch.int64: "int64"}
+_MOST_STEPS = 1 << 15
+"""Comparisons that take as long as a call of torch."""
+
+
+def _natively(
+    inputs: Sequence[TensorInMemory], outputs: Sequence[TensorInMemory], attributes: Named
+) -> NativeCall | None:
+    """Short rows, into which each element is inserted."""
+    (x,) = inputs
+    axis = attributes["axis"]
+    extent = x.shape[axis]
+    kind = _KINDS.get(x.dtype)
+    if kind is None or math.prod(x.shape[axis + 1 :]) != 1 or not are_contiguous(inputs):
+        return None
+    rows = math.prod(x.shape[:axis])
+    if rows * extent * extent > _MOST_STEPS:
+        return None
+    return NativeCall(f"{'descending' if attributes['descending'] else 'ascending'}_{kind}", (rows, extent))
+
+
 def _values_reference(x: torch.Tensor, *, axis: int, descending: bool) -> torch.Tensor:
     return x.sort(stable=True, dim=axis, descending=descending).values
 
@@ -84,6 +106,7 @@ for _name, _reference, _gradient in (
         result=_sorted,
         known_anchor=along.row,
         flops=_comparisons,
+        native=_natively,
         reference=_reference,
         gradient=_gradient,
         application=places.of_orders,

@@ -19,6 +19,7 @@ from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, literal
 from tessera.ops.applications import places
 from tessera.ops.extension import same_shape_result
+from tessera.ops.indexing.small_calls import checked, replaced, taken
 from tessera.ops.library import define
 from tessera.ops.record import Named, Typed, dtype_error, elements, shape_error
 
@@ -109,6 +110,7 @@ define(
     {"what": "", "extent": 0, "ignored": None, "from_end": False},
     operand_dtypes=with_indices(0),
     result=same_shape_result,
+    native=checked,
     reference=_checked_reference,
     gradient=_none,
     application=places.of_checks,
@@ -160,6 +162,7 @@ define(
     result=_taken,
     known_anchor=along.taken,
     bytes_moved=_taken_bytes,
+    native=taken,
     reference=_take_reference,
     gradient=_take_gradient,
     application=places.of_takes,
@@ -271,6 +274,7 @@ define(
     operand_dtypes=with_indices(1),
     result=_replaced_parts,
     known_anchor=along.replaced,
+    native=replaced,
     reference=_replace_reference,
     gradient=_replace_gradient,
     application=places.of_replacements,

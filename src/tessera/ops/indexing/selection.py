@@ -19,6 +19,7 @@ from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications import places
 from tessera.ops.library import define
+from tessera.ops.native_calls import MOST_BYTES, NativeCall, TensorInMemory, are_contiguous
 from tessera.ops.record import Named, Typed, dtype_error, elements
 
 N: TypeAlias = Any
@@ -66,6 +67,22 @@ def _cumsum(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], att
         torch.cumsum(x, axis, dtype=result.dtype, out=result)
 
 
+_WHOLE = {torch.bool: "bool", torch.int32: "int32", torch.int64: "int64"}
+
+
+def _summed_natively(
+    inputs: Sequence[TensorInMemory], outputs: Sequence[TensorInMemory], attributes: Named
+) -> NativeCall | None:
+    """Whole numbers, whose sums have no order."""
+    (x,), axis = inputs, attributes["axis"]
+    kind = _WHOLE.get(x.dtype)
+    if kind is None or attributes["reverse"] or math.prod(x.shape[axis + 1 :]) != 1 or not are_contiguous(inputs):
+        return None
+    if elements(x.shape) * 8 > MOST_BYTES:
+        return None
+    return NativeCall(f"added_up_{kind}", (math.prod(x.shape[:axis]), x.shape[axis]))
+
+
 define(
     "cumsum",
     _cumsum,
@@ -74,6 +91,7 @@ define(
     result=_summed,
     known_anchor=along.row,
     flops=_one_per_element,
+    native=_summed_natively,
     reference=_cumsum_reference,
     gradient=_cumsum_gradient,
     application=places.of_running_sums,
@@ -112,6 +130,25 @@ def _topk(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attri
     )
 
 
+_KINDS = {torch.float32: "fp32", torch.int32: "int32", torch.int64: "int64"}
+_MOST_STEPS = 1 << 15
+"""Comparisons that take as long as a call of torch."""
+
+
+def _chosen_natively(
+    inputs: Sequence[TensorInMemory], outputs: Sequence[TensorInMemory], attributes: Named
+) -> NativeCall | None:
+    """Few of short rows."""
+    (x,), axis, k = inputs, attributes["axis"], attributes["k"]
+    kind, count = _KINDS.get(x.dtype), elements(x.shape)
+    if kind is None or not attributes["ordered"] or math.prod(x.shape[axis + 1 :]) != 1 or not are_contiguous(inputs):
+        return None
+    if not count * k or count * k > _MOST_STEPS:
+        return None
+    way = "greatest" if attributes["largest"] else "least"
+    return NativeCall(f"{way}_{kind}", (math.prod(x.shape[:axis]), x.shape[axis], k))
+
+
 def _values_reference(x: torch.Tensor, *, k: int, axis: int, largest: bool, ordered: bool) -> torch.Tensor:
     return x.topk(k, axis, largest, ordered).values
 
@@ -143,6 +180,7 @@ for _name, _reference, _gradient in (
         result=_selected,
         known_anchor=along.row,
         flops=_comparisons,
+        native=_chosen_natively,
         reference=_reference,
         gradient=_gradient,
         application=places.of_ranks,

@@ -5,6 +5,8 @@ makes torch tensors over the addresses in the table, and calls the operator's fu
 kernels, in one native call with them, and is timed and recorded as they are. Nothing is copied on the way; what the
 library itself allocates is the library's, and not in `memory_stats()`.
 
+What is small a routine of Tessera's own does, which has the callback's address and calls it where torch is needed.
+
 An exception cannot cross native code. It is kept, the rest of the plan is cancelled, and `raising` raises it.
 """
 
@@ -13,15 +15,22 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import torch
 
+from tessera import settings
+from tessera.backend.llvm.machine_code.library import cached_library
+from tessera.backend.llvm.machine_code.loading import MachineCode
+from tessera.backend.llvm.native import calls_ir
 from tessera.errors import LibraryError, MemoryLimitError, TesseraError
 from tessera.lazy.devices import CPU, is_cpu_memory, torch_device
 from tessera.lazy.structures.structure import Shape
 from tessera.runtime.plans import native
+
+if TYPE_CHECKING:
+    from tessera.ops.native_calls import NativeRule  # whose package imports all records
 
 LibraryFunction: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor], Mapping[str, Any]], None]
 
@@ -47,9 +56,11 @@ class LibraryOperand(NamedTuple):
 
 
 class LibraryKernel:
-    """A call of a library as a kernel of the driver; `address` is valid as long as the object lives."""
+    """A call of a library as a kernel of the driver; `address` is valid as long as the object lives, and `descriptors`
+    are what the kernel reads there.
+    """
 
-    __slots__ = ("_callback", "address", "attributes", "function", "inputs", "name", "outputs")
+    __slots__ = ("_callback", "address", "attributes", "descriptors", "function", "inputs", "name", "outputs")
 
     def __init__(
         self,
@@ -58,12 +69,24 @@ class LibraryKernel:
         inputs: Sequence[LibraryOperand],
         outputs: Sequence[LibraryOperand],
         attributes: Mapping[str, Any],
+        native_rule: NativeRule | None = None,
     ) -> None:
-        """`name` is what errors call it."""
+        """`name` is what errors call it; where `native_rule` says so, a routine of Tessera's own makes the call."""
         self.name, self.function, self.attributes = name, function, attributes
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self._callback = _CALLBACK(partial(_serve, name, function, self.inputs, self.outputs, attributes))
         self.address: int = ctypes.cast(self._callback, _POINTER).value or 0
+        self.descriptors: tuple[int, ...] = ()
+        made = None if native_rule is None else native_rule(self.inputs, self.outputs, attributes)
+        if made is not None:
+            places = [word for operand in (*self.inputs, *self.outputs) for word in (operand.slot, operand.offset)]
+            self.descriptors = (self.address, *places, *made.words)
+            self.address = _routines().address(calls_ir.routine_name(made.routine))
+
+
+@cache
+def _routines() -> MachineCode:
+    return cached_library("calls", calls_ir.calls_text(), settings.current().objects_dir)
 
 
 def raising(run: Callable[[int], None]) -> Callable[[int], None]:

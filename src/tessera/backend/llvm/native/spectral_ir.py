@@ -11,8 +11,9 @@ results of its plane.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
+
+from tessera.backend.llvm.native.text import NativeText
 
 WORDS: Final = (
     "x_slot",
@@ -54,65 +55,11 @@ _LANES: Final = 16
 _VECTOR: Final = f"<{_LANES} x float>"
 
 
-class _Text:
-    """Writes a function: instructions, and counted loops as blocks with a phi."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._fresh = 0
-        self.block = "entry"
-
-    def name(self, hint: str) -> str:
-        self._fresh += 1
-        return f"%{hint}{self._fresh}"
-
-    def add(self, line: str) -> None:
-        self.lines.append(f"  {line}")
-
-    def let(self, hint: str, expression: str) -> str:
-        made = self.name(hint)
-        self.add(f"{made} = {expression}")
-        return made
-
-    def start(self, label: str) -> None:
-        self.lines.append(f"{label}:")
-        self.block = label
-
-    def loop(self, count: str, body: Callable[[str], None], step: int = 1, first: str = "0") -> None:
-        """`body(iv)` for iv = first, first + step, ... below `count`."""
-        tag = self._fresh = self._fresh + 1
-        before, head, inner, after = self.block, f"head{tag}", f"body{tag}", f"after{tag}"
-        self.add(f"br label %{head}")
-        self.start(head)
-        place = len(self.lines)
-        self.lines.append("")
-        iv = f"%i{tag}"
-        self.add(f"%more{tag} = icmp slt i64 {iv}, {count}")
-        self.add(f"br i1 %more{tag}, label %{inner}, label %{after}")
-        self.start(inner)
-        body(iv)
-        self.add(f"%next{tag} = add i64 {iv}, {step}")
-        self.add(f"br label %{head}")
-        self.lines[place] = f"  {iv} = phi i64 [ {first}, %{before} ], [ %next{tag}, %{self.block} ]"
-        self.start(after)
-
-    # -- addresses and numbers ----------------------------------------------------------------------------------------
-
-    def mul(self, a: str, b: str | int) -> str:
-        return self.let("m", f"mul i64 {a}, {b}")
-
-    def plus(self, a: str, b: str | int) -> str:
-        return self.let("a", f"add i64 {a}, {b}")
-
-    def at(self, base: str, nbytes: str) -> str:
-        return self.let("p", f"getelementptr i8, ptr {base}, i64 {nbytes}")
-
-
 def spectral_text() -> str:
     """The module of the kernel."""
-    text = _Text()
-    w = {word: text.let(word, f"load i64, ptr {_word(text, place)}") for place, word in enumerate(WORDS)}
-    x, v, y = (_buffer(text, w[f"{name}_slot"], w[f"{name}_offset"]) for name in "xvy")
+    text = NativeText()
+    w = {word: text.word(place, word) for place, word in enumerate(WORDS)}
+    x, v, y = (text.buffer(w[f"{name}_slot"], w[f"{name}_offset"]) for name in "xvy")
     planes = text.mul(w["depth"], w["pitch"])
     total = text.at("%workspace", planes)
     real = text.at(total, w["pitch"])
@@ -152,16 +99,7 @@ _HEADER = (
 )
 
 
-def _word(text: _Text, place: int) -> str:
-    return text.let("d", f"getelementptr i64, ptr %descriptors, i64 {place}")
-
-
-def _buffer(text: _Text, slot: str, offset: str) -> str:
-    entry = text.let("s", f"getelementptr i64, ptr %table, i64 {slot}")
-    return text.at(text.let("b", f"load ptr, ptr {entry}"), offset)
-
-
-def _call(text: _Text, function: str, descriptor: str, *operands: str) -> str:
+def _call(text: NativeText, function: str, descriptor: str, *operands: str) -> str:
     """A transform; gives its status, 0 where all is well."""
     pointer = text.let("f", f"inttoptr i64 {function} to ptr")
     handle = text.let("h", f"inttoptr i64 {descriptor} to ptr")
@@ -169,7 +107,7 @@ def _call(text: _Text, function: str, descriptor: str, *operands: str) -> str:
     return text.let("status", f"call i64 (ptr, ptr, ...) {pointer}({arguments})")
 
 
-def _transform(text: _Text, w: dict[str, str], x: str, real: str, image: str, group: str, term: str) -> None:
+def _transform(text: NativeText, w: dict[str, str], x: str, real: str, image: str, group: str, term: str) -> None:
     """The spectrum of one channel of an image, in its plane of scratch memory."""
     channel = text.plus(text.mul(group, w["depth"]), term)
     source = text.at(x, text.plus(text.mul(image, w["x_image"]), text.mul(channel, w["x_channel"])))
@@ -191,7 +129,7 @@ def _transform(text: _Text, w: dict[str, str], x: str, real: str, image: str, gr
     _spoil(text, text.let("any", f"or i64 {first}, {second}"), plane, text.mul(w["plane"], 8))
 
 
-def _gather(text: _Text, apart: str, count: str, target: str, start: str) -> None:
+def _gather(text: NativeText, apart: str, count: str, target: str, start: str) -> None:
     """Copies `count` numbers that lie `apart` bytes from each other."""
     tag = text.name("row")[1:]
     text.add(f"%{tag} = icmp eq i64 {apart}, 4")
@@ -210,7 +148,7 @@ def _gather(text: _Text, apart: str, count: str, target: str, start: str) -> Non
     text.start(f"{tag}.done")
 
 
-def _spoil(text: _Text, status: str, plane: str, nbytes: str) -> None:
+def _spoil(text: NativeText, status: str, plane: str, nbytes: str) -> None:
     """NaN in all of a plane whose transform failed: every bit set."""
     tag = text.name("failed")[1:]
     text.add(f"%{tag} = icmp ne i64 {status}, 0")
@@ -222,7 +160,7 @@ def _spoil(text: _Text, status: str, plane: str, nbytes: str) -> None:
 
 
 def _result(
-    text: _Text,
+    text: NativeText,
     w: dict[str, str],
     v: str,
     y: str,
@@ -261,7 +199,7 @@ def _result(
     _spoil(text, text.let("any", f"or i64 {first}, {second}"), target, w["y_plane"])
 
 
-def _vector_product(text: _Text, fresh: str, total: str, a: str, b: str, i: str) -> None:
+def _vector_product(text: NativeText, fresh: str, total: str, a: str, b: str, i: str) -> None:
     """Eight products of complex numbers, added to what is there: (a + bi)(c + di) by two fused operations."""
     nbytes = text.mul(i, 4)
     left, right, sums = (
@@ -280,12 +218,12 @@ def _vector_product(text: _Text, fresh: str, total: str, a: str, b: str, i: str)
     text.add(f"store {_VECTOR} {made}, ptr {text.at(total, nbytes)}, align 4")
 
 
-def _shuffled(text: _Text, value: str, lanes: list[int]) -> str:
+def _shuffled(text: NativeText, value: str, lanes: list[int]) -> str:
     mask = ", ".join(f"i32 {lane}" for lane in lanes)
     return text.let("v", f"shufflevector {_VECTOR} {value}, {_VECTOR} poison, <{_LANES} x i32> <{mask}>")
 
 
-def _scalar_product(text: _Text, fresh: str, total: str, a: str, b: str, i: str) -> None:
+def _scalar_product(text: NativeText, fresh: str, total: str, a: str, b: str, i: str) -> None:
     nbytes, after = text.mul(i, 4), text.mul(text.plus(i, 1), 4)
     (p, q), (r, s), (t, u) = (_pair_at(text, base, nbytes, after) for base in (a, b, total))
     t, u = (text.let("e", f"select i1 {fresh}, float 0.0, float {each}") for each in (t, u))
@@ -297,6 +235,6 @@ def _scalar_product(text: _Text, fresh: str, total: str, a: str, b: str, i: str)
         text.add(f"store float {made}, ptr {text.at(total, place)}")
 
 
-def _pair_at(text: _Text, base: str, nbytes: str, after: str) -> tuple[str, str]:
+def _pair_at(text: NativeText, base: str, nbytes: str, after: str) -> tuple[str, str]:
     real, imaginary = [text.let("e", f"load float, ptr {text.at(base, place)}") for place in (nbytes, after)]
     return real, imaginary
