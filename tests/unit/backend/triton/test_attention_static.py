@@ -12,6 +12,7 @@ from tessera.dtypes import DType, bf16, bool_, fp32
 from tessera.errors import CompileError
 from tessera.scheduling.families.attention.gpu import space as gpu_attention_space
 from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
+from tessera.scheduling.families.attention.gpu.rules import shared_bytes
 from tessera.scheduling.families.attention.space import AttentionProblem
 from tessera.scheduling.language.schedule import Schedule
 from tests.unit.backend.triton.promises import aligned
@@ -69,7 +70,7 @@ def test_what_the_rules_permit_does_not_spill_and_fits() -> None:
         facts = compiled(found)
         assert facts.spill_bytes == 0, schedule
         assert facts.occupancy(posed.target).blocks >= 1, schedule
-        assert facts.shared_bytes <= gpu_attention_space.shared_bytes(schedule, posed) * 1.05 + 1024, schedule
+        assert facts.shared_bytes <= shared_bytes(schedule, posed) * 1.05 + 1024, schedule
 
 
 def test_known_good_starts_on_hopper() -> None:

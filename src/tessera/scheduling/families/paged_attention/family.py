@@ -43,6 +43,7 @@ FAMILY = Family(
         rules=gpu_space.RULES,
         start=gpu_space.default_schedule,
         lower=lambda spec, schedule, target: lower_paged_attention_gpu(spec, schedule),
+        model=gpu_space.MODEL.of_family,
         accumulation=dtype_of_sums,
         code_axes=HEADS | {"k"},
     ),
