@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from tessera.dtypes import DType
+from tessera.dtypes import DType, bf16, fp8_e4m3
 from tessera.scheduling.families.attention.parts import PARTS
 from tessera.scheduling.families.attention.space import AttentionProblem
 from tessera.scheduling.language.knobs import Rule
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
 from tessera.target.facts import GpuLimits
-from tessera.target.float8 import has_float8
+from tessera.target.float8 import has_float8, rounds_float8
 
 LEAST_PART = 128
 """Keys of a part at least."""
+
+
+def weights_dtype(operand: DType, target: Target) -> DType:
+    """The dtype in which weights are multiplied with values: that of these. Of 8-bit floats that is so where a GPU
+    multiplies them and rounds to them by instructions, else bf16, which has them exactly; fp8_e5m2, which would be
+    coarse, is always multiplied so.
+    """
+    if operand.itemsize > 1:
+        return operand
+    return operand if operand is fp8_e4m3 and rounds_float8(target) else bf16
 
 
 def _limits(problem: AttentionProblem) -> GpuLimits:

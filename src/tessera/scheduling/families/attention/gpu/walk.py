@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 
-from tessera.dtypes import DType, bf16
 from tessera.scheduling.families.attention.gpu.cost import Product, Walk, predicted_registers
-from tessera.scheduling.families.attention.gpu.rules import registers_for_values, shared_bytes, values_per_thread
+from tessera.scheduling.families.attention.gpu.rules import (
+    registers_for_values,
+    shared_bytes,
+    values_per_thread,
+    weights_dtype,
+)
 from tessera.scheduling.families.attention.parts import PARTS
 from tessera.scheduling.families.attention.space import AttentionProblem
 from tessera.scheduling.language.schedule import Schedule
@@ -60,7 +64,7 @@ def walk_of(problem: AttentionProblem, schedule: Schedule, longest: int, mean: f
     size, heads, parts = problem.operand.itemsize, math.prod(problem.batch), parts_of(schedule)
     programs = blocks(schedule, problem) * parts
     mask_bytes = 0 if problem.mask is None else problem.mask.itemsize
-    weights = weights_dtype(problem)
+    weights = weights_dtype(problem.operand, problem.target)
     head_bytes = (problem.head + problem.value_head) * size
     stored = problem.accumulator.itemsize if parts > 1 else size
     results = heads * problem.queries * problem.value_head
@@ -87,8 +91,3 @@ def walk_of(problem: AttentionProblem, schedule: Schedule, longest: int, mean: f
         resources=resources(schedule, problem),
         joined_bytes=2 * parts * results * problem.accumulator.itemsize if parts > 1 else 0.0,
     )
-
-
-def weights_dtype(problem: AttentionProblem) -> DType:
-    """The dtype in which weights and values are multiplied: those of 8 bits in bf16."""
-    return bf16 if problem.operand.itemsize == 1 else problem.operand
