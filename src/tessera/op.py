@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from tessera import extend as _extend
 from tessera.compiler.trace.tracing import kernel
-from tessera.doors.attention import flash_attention, paged_attention
+from tessera.doors.attention import flash_attention, paged_attention, scaled_attention
 from tessera.doors.collectives import all_reduce
 from tessera.doors.convolution import conv2d
 from tessera.doors.einsum import einsum
@@ -346,6 +346,7 @@ __all__ = [
     "rope",
     "round",
     "rsqrt",
+    "scaled_attention",
     "scan",
     "scatter",
     "scatter_add",

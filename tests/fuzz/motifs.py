@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tessera import op
-from tessera.dtypes import int64
+from tessera.dtypes import int32, int64
 from tessera.ops.applications.rule import WantedOperand
 from tessera.ops.flow.records import DTYPES as FLOWING
 from tests.fuzz.borders import BORDERS
@@ -178,6 +178,30 @@ def heads(growth: Any, x: Tensor) -> Tensor | None:
     return op.reshape(op.transpose(mixed, (1, 0, 2)), (rows, columns))
 
 
+def generated(growth: Any, x: Tensor) -> Tensor | None:
+    """A step of generating tokens: heads of each row against keys and values in pages of a pool, which rows share."""
+    value = _matrix(growth, x)
+    if value is None or len(value.shape) != 2 or 0 in value.shape:
+        return None
+    chance, (rows, columns) = growth.chance, value.shape
+    count = chance.choice([number for number in (1, 2, 3, 4, 6) if columns % number == 0])
+    shared = chance.choice([number for number in (1, 2, 3) if count % number == 0])
+    pages, page, most = chance.choice((1, 2, 5)), chance.choice((1, 3, 16)), chance.choice((1, 2, 4))
+    pool = growth.obtain(WantedOperand((pages, shared, page, columns // count), value.dtype))
+    table = growth.obtain(WantedOperand((rows, most), int32, below=pages))
+    lengths = growth.obtain(WantedOperand((rows,), int32, below=most * page + 1))
+    mixed = op.paged_attention(
+        op.reshape(value, (rows, count, columns // count)),
+        op.tanh(pool),
+        pool,
+        table,
+        lengths,
+        soft_cap=chance.choice((None, 2.0)),
+        window=chance.choice((None, 2, page)),
+    )
+    return op.reshape(mixed, (rows, columns))
+
+
 def both_ways(growth: Any, x: Tensor) -> Tensor | None:
     """A value beside itself turned round, or moved by one."""
     if len(x.shape) < 2 or x.dtype.kind not in ("float", "int"):
@@ -269,6 +293,7 @@ MOTIFS: tuple[Motif, ...] = (
     attention_written_out,
     feed_forward,
     heads,
+    generated,
     both_ways,
     standardized,
     running,

@@ -33,8 +33,8 @@ GRIDS: Final[tuple[tuple[int, ...], ...]] = (
 )  # fmt: skip
 NAMES: Final = ("x", "y", "z")
 LARGEST: Final = 2**30
-LONG_FILTERS, PINNED = 0.04, 0.2
-"""Shares of graphs that end in one."""
+LONG_FILTERS, PINNED, IN_PAGES = 0.04, 0.2, 0.1
+"""Shares of graphs that end in one, and of those that end in attention to pages."""
 MOST_ELEMENTS: Final = 3000
 
 INEXACT: Final = frozenset({"mean", "max", "min", "prod", "div", "pow"})
@@ -167,6 +167,20 @@ class Drawer:
                 at = chance.choice(fitting)
                 shape = tuple(self.found[at].shape) or (1,)
                 self._append_layer(PinnedExperts.drawn(chance, at, shape, self.case.grid[0]))
+        elif kind > 1 - IN_PAGES:
+            self.attention_to_pages()
+
+    def attention_to_pages(self) -> None:
+        """Queries of sequences against a pool, all split in any way: few operators give values of four dimensions."""
+        chance = self.chance
+        extents = (1, 2, 4, 3)
+        shape = (chance.choice(extents), chance.choice(extents), chance.choice((1, 1, 3)), chance.choice((2, 5, 16)))
+        queries = self.input(shape, fp64)
+        record = OPERATORS["paged_attention"]
+        application = record.apply_to(as_node(self.found[queries]), chance)
+        if application is not None and self._fits(application):
+            others = [self.operand(wanted) for wanted in application.operands[1:]]
+            self._append(record, application, [queries, *others])
 
     def _append_layer(self, layer: Layer) -> None:
         made = value_of(layer.made([as_node(self.found[n]) for n in layer.operands], None))

@@ -40,7 +40,7 @@ STRICTER = frozenset(
     (
         "flash_attention scored_attention gemm matmul layer_norm rms_norm concat depthwise_conv2d max_pool2d "
         "sum_pool2d attention_logarithms scored_attention_logarithms attention_dq attention_dk attention_dv "
-        "attention_dx paged_attention"
+        "attention_dx paged_attention scaled_attention"
     ).split()
 )
 """References of these take vectors, single images, or broadcast what the operators do not."""

@@ -44,6 +44,14 @@ _ROWS: tuple[tuple[str, Any, tuple[int, ...]], ...] = (
     ("sum", op.sum, (1 << 25,)),
 )
 
+_ATTENTION: tuple[tuple[str, list[tuple[int, ...]]], ...] = (
+    ("attention, 4096 tokens, heads of 64", [(1, 32, 4096, 64)] * 3),
+    ("attention, 4096 tokens, heads of 128", [(1, 16, 4096, 128)] * 3),
+    ("attention, a token to 4096 keys", [(16, 32, 1, 128), (16, 8, 4096, 128), (16, 8, 4096, 128)]),
+    ("attention, a token to 32768 keys", [(1, 32, 1, 128), (1, 8, 32768, 128), (1, 8, 32768, 128)]),
+)
+"""Shapes of queries, keys and values."""
+
 
 def report(name: str) -> None:
     """Prints the table for the GPU `name`, "here" for the one of this machine. Raises UnsupportedTargetError for one
@@ -76,11 +84,12 @@ def report(name: str) -> None:
 def _problems(gpu: Target) -> Iterator[tuple[str, Any]]:
     has_bytes = gpu.datasheet is not None and gpu.datasheet.peak("fp8_e4m3") is not None
     dtypes = ("bf16", "fp8_e4m3") if has_bytes else ("bf16",)
-    asked: list[tuple[str, Any, tuple[int, ...], str]] = []
+    asked: list[tuple[str, Any, Any, str]] = []
     for (m, n, k), dtype in itertools.product(_PRODUCTS, dtypes):
         asked.append((f"matmul {m}x{n}x{k} {dtype}", op.matmul, (m, n, k), dtype))
     for name, made, extents in _ROWS:
         asked.append((f"{name} {'x'.join(map(str, extents))} bf16", made, extents, "bf16"))
+    asked += [(f"{name} bf16", op.flash_attention, shapes, "bf16") for name, shapes in _ATTENTION]
     for label, operator, shape, dtype in asked:
         try:
             found = gpu_problems(operator, shape, dtype, gpu)

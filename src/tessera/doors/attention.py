@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tessera.doors.calls.nodes import node, on
+from tessera.dtypes import dtype_of
 from tessera.handle import Tensor
 from tessera.ops.attention import calls
 from tessera.runtime.streams.stream import Stream
-from tessera.typing import ArrayLike
+from tessera.typing import ArrayLike, DTypeLike
 
 ScoreMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 MaskMod: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -56,6 +57,49 @@ def flash_attention(
     queries, keys, values = (node(operand) for operand in (q, k, v))
     offset = None if mask is None else node(mask)
     return on(calls.flash_attention(queries, keys, values, causal, scale, offset, score_mod, mask_mod), stream)
+
+
+def scaled_attention(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    q_scale: float | ArrayLike = 1.0,
+    k_scale: float | ArrayLike = 1.0,
+    v_scale: float | ArrayLike = 1.0,
+    causal: bool = False,
+    scale: float | None = None,
+    dtype: DTypeLike = "bf16",
+    stream: Stream | None = None,
+) -> Tensor:
+    """Attention to numbers that stand for others by factors, as 8-bit floats do; the result has a dtype of its own.
+
+    softmax(scale * q_scale * k_scale * q @ k^T) @ v * v_scale, where `q`, `k`, `v`, `causal` and `scale` are those of
+    `flash_attention`. A factor is one number for a whole tensor, or a tensor without dimensions. Operands are read as
+    they lie, scores, softmax and sums are formed in fp32 (fp64 of fp64), and the result is rounded once, to `dtype`.
+    Where a GPU multiplies fp8_e4m3 and rounds to it by instructions (sm_90, sm_100, sm_120), weights, which are 1 at
+    most, are multiplied with fp8_e4m3 values in that dtype, 256 times as large; elsewhere, and of fp8_e5m2, they are
+    not rounded to 8 bits.
+
+    Shapes: q [..., H, L, D], k [..., H_kv, S, D] and v [..., H_kv, S, E] give [..., H, L, E]. Dtypes: floats and 8-bit
+    floats; not integers, bools and complex (E_DTYPE). Raises ShapeMismatchError (E_SHAPE_MISMATCH), DTypeError
+    (E_DTYPE) for operands of several dtypes, ArgumentError (E_ARGUMENT) for factors with dimensions.
+
+    >>> q, k, v = (op.cast(op.ones((8, 5, 16)), "fp8_e4m3") for _ in range(3))
+    >>> op.scaled_attention(q, k, v, v_scale=0.5).dtype
+    bf16
+    """
+    of_q, of_k, of_v = (each if isinstance(each, int | float) else node(each) for each in (q_scale, k_scale, v_scale))
+    found = calls.scaled_attention(
+        *(node(operand) for operand in (q, k, v)),
+        q_scale=of_q,
+        k_scale=of_k,
+        v_scale=of_v,
+        causal=causal,
+        scale=scale,
+        dtype=dtype_of(dtype),
+    )
+    return on(found, stream)
 
 
 def paged_attention(

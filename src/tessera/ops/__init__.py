@@ -47,6 +47,7 @@ _RECORDS: Final = (
     "indexing.searching",
     "elementwise.neighbours",
     "attention.paged",
+    "attention.scaled",
 )
 """The modules that register operators, in the order of `OPERATORS`, by which the fuzzer draws."""
 

@@ -47,6 +47,11 @@ VALID: dict[str, Example] = {
         "2x8x?x32xbf16",
         {"causal": False},
     ),
+    "scaled_attention": (
+        "2x8x?x64xf8E4M3FN, 2x?x?x64xf8E4M3FN, 2x?x?x32xf8E4M3FN, f32, f32",
+        "2x8x?x32xbf16",
+        {"causal": True, "dtype": "bf16"},
+    ),
     "paged_attention": (
         "2x8x?x64xbf16, 9x2x16x64xbf16, 9x2x16x32xbf16, f32, 2x?xi64, 2xi64",
         "2x8x?x32xbf16",

@@ -77,7 +77,7 @@ def test_of_nothing_nothing_is_computed() -> None:
 def test_only_what_no_map_tells_has_a_rule() -> None:
     """Attention counts its products alone, over the keys that are seen, as the literature does."""
     ruled = {name for name, record in OPERATORS.items() if record.flops is not None and not record.kind.is_call}
-    rows = {"flash_attention", "scored_attention", "paged_attention"}
+    rows = {"flash_attention", "scored_attention", "paged_attention", "scaled_attention"}
     assert ruled == {*rows, LOGARITHMS, SCORED_LOGARITHMS, *COTANGENTS.values()}
 
 

@@ -113,6 +113,16 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
         ),
         (op.flash_attention, (normal(3, 2), normal(0, 2), normal(0, 2))),
     ],
+    "scaled_attention": [
+        (
+            lambda q, k, v: op.scaled_attention(q, k, v, k_scale=0.5, v_scale=3.0, causal=True, dtype="fp64"),
+            (normal(2, 3, 2), normal(1, 4, 2), normal(1, 4, 3)),
+        ),
+        (
+            lambda q, k, v, s: op.scaled_attention(q, k, v, v_scale=s, dtype="fp64"),
+            (normal(3, 2), normal(2, 2), normal(2, 2), normal()),
+        ),
+    ],
     "paged_attention": [
         (
             lambda q, k, v: op.paged_attention(q, k, v, torch.tensor([[2, 0], [2, 9]]), torch.tensor([3, 2]), window=2),

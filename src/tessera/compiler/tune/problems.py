@@ -30,7 +30,7 @@ from tessera.tuning.store.identity import Identity
 
 
 def is_tuned(subject: Subject) -> bool:
-    """Whether a kernel has a space and a cost model: on GPUs all have but attention and reductions in chunks."""
+    """Whether a kernel has a space and a cost model: on GPUs all have but reductions in chunks."""
     return subject.kernels.is_modelled and (subject.kernels.tunes_steps or not subject.item.is_step)
 
 

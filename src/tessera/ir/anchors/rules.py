@@ -212,6 +212,13 @@ def _attention(ranks: tuple[int, ...], causal: bool) -> Anchor:
     )
 
 
+def scaled_attention(ranks: tuple[int, ...], attributes: Named) -> Anchor:
+    """As `attention` without a mask, and a factor of the values without dimensions."""
+    if ranks[4]:
+        raise AnchorError("the factor of the values is one number, without dimensions")
+    return attention(ranks, attributes)
+
+
 def attention_logarithms(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """As `attention`, with one number for each query in the place of its mean of values."""
     return _attention_logarithms(ranks, bool(attributes.get("causal")))

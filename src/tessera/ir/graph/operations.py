@@ -155,6 +155,9 @@ _FORMS: dict[str, OperatorForm] = {
         (4, UNBOUNDED), products.attention_sums, anchors.attention_logarithms, {"scores": object}
     ),
     "scored_attention": OperatorForm((4, UNBOUNDED), products.attention, anchors.attention, {"scores": object}),
+    "scaled_attention": OperatorForm(
+        (5, 5), products.attention_sums, anchors.scaled_attention, {"causal": bool, "dtype": str}
+    ),
     "paged_attention": OperatorForm(
         (6, 6), products.attention, paged_attention, {"causal": bool, "soft_cap": float, "window": int}
     ),

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from typing import Final
 
-from tessera.dtypes import accumulator, bool_, fp32, int32, int64
+from tessera.dtypes import accumulator, bf16, bool_, fp16, fp32, fp64, int32, int64
 from tessera.ops.applications.rule import AbstractValue, Application, WantedOperand, floating, like
 
 
@@ -76,6 +76,19 @@ def of_attention(chance: random.Random, x: AbstractValue) -> Application | None:
         mask = chance.choice(((*lead, queries, keys), (keys,), (queries, keys), (queries, 1)))
         operands.append(WantedOperand(mask, chance.choice((bool_, dtype))))
     return Application(tuple(operands), {"causal": chance.random() < 0.4})
+
+
+def of_attention_by_factors(chance: random.Random, x: AbstractValue) -> Application | None:
+    """Of `scaled_attention`: without a mask, with a factor of the values, and a result of any float's dtype."""
+    plain = of_attention(chance, x)
+    if plain is None:
+        return None
+    *operands, scale = plain.operands[:4]
+    own = operands[0].dtype
+    # What is asked of fp64 is asked of its rounding: a result of fewer bits would say nothing of its gradient.
+    dtype = own if own is fp64 else chance.choice((own, bf16, fp16, fp32))
+    named = {"causal": plain.attributes["causal"], "dtype": dtype}
+    return Application((*operands, scale, WantedOperand((), scale.dtype, below=3)), named)
 
 
 _SCORINGS: Final = (

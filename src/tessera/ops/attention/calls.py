@@ -6,7 +6,7 @@ import functools
 import math
 from typing import Any
 
-from tessera.dtypes import accumulator, bool_, fp32, fp64
+from tessera.dtypes import DType, accumulator, bool_, fp32, fp64
 from tessera.errors import ArgumentError
 from tessera.lazy.devices import CPU, is_cpu_memory
 from tessera.lazy.leaves.leaf import scalar_leaf
@@ -84,6 +84,49 @@ def paged_attention(
         table = call("checked_pages", table, lengths, pages=pages, page=page)
         found = call(name, q, key_pages, value_pages, factor, table, lengths, **named)
     return call("reshape", found, shape=(*found.shape[:2], found.shape[3])) if alone else found
+
+
+def scaled_attention(
+    q: Node,
+    k: Node,
+    v: Node,
+    *,
+    q_scale: object,
+    k_scale: object,
+    v_scale: object,
+    causal: bool,
+    scale: object,
+    dtype: DType,
+) -> Any:
+    """Attention to numbers that stand for others by factors. Those of queries and keys are multiplied into the scale.
+
+    Raises as `flash_attention`, and ArgumentError for a factor that is no number.
+    """
+    name = "scaled_attention"
+    if not isinstance(causal, bool):
+        raise ArgumentError(f"{name}: causal={causal!r}", hints=["True or False"])
+    sums = accumulator(q.dtype)
+    whole = 1.0 / math.sqrt(q.shape[-1] or 1) if scale is None and q.shape else scale
+    numbers = [whole, q_scale, k_scale]
+    tensors = [each for each in numbers if isinstance(each, Node)]
+    plain = math.prod(float(number(each, f"{name}: a scale")) for each in numbers if not isinstance(each, Node))
+    factor: object = plain
+    for tensor in tensors:
+        factor = _one_number(name, tensor, sums) * factor
+    q, given = scaled(q, factor)
+    if isinstance(v_scale, Node):
+        values = _one_number(name, v_scale, sums)
+    else:
+        leaf = scalar_leaf(number(v_scale, f"{name}: v_scale"), sums)
+        values = Node((leaf.structure, (leaf,)))
+    return call(name, q, k, v, given, values, causal=causal, dtype=dtype)
+
+
+def _one_number(name: str, factor: Node, dtype: DType) -> Any:
+    """A factor in the dtype of sums. Raises ArgumentError for one with dimensions."""
+    if factor.shape:
+        raise ArgumentError(f"{name}: a factor of shape {factor.shape}", hints=["one number for a whole tensor"])
+    return call("cast", factor, dtype=dtype)
 
 
 def scaled(q: Node, scale: object) -> tuple[Node, Node]:

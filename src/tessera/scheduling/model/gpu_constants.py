@@ -23,6 +23,16 @@ _H100: Final = (
 )
 
 
+_SHAH: Final = (
+    'Shah et al., "FlashAttention-3" (2024), section 3.1: 3.9 TFLOP/s of special functions on an H100 are 16 a clock '
+    "and multiprocessor"
+)
+_ATTENTION: Final = (
+    "attention on an H100, bf16, 16384 tokens, heads of 64 and 128: 1.37 and 2.10 us for a step of 128 x 128, the "
+    "products' time and 0.7 us (bench/results/nvidia-h100-80gb-hbm3-2026-11-26-attention.md)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Constant:
     """One constant: its value, the interval that it is thought to lie in, its unit, what it is, and its source."""
@@ -117,6 +127,18 @@ class GpuConstants:
     access_cycles: float = _constant(
         4, 2, 8, "cycles", "between two memory instructions of one multiprocessor, of 32 lanes each"
     )
+    exponentials_per_clock: float = _constant(
+        16, 12, 32, "a clock", "exponentials that one multiprocessor forms, as attention does of its scores", _SHAH
+    )  # fmt: skip
+    score_share: float = _constant(
+        0.60, 0.40, 0.90, "of the peak",
+        "what ordinary instructions reach of their rate between two products of attention",
+    )  # fmt: skip
+    softmax_hidden: float = _constant(
+        0.05, 0.0, 0.50, "of the time",
+        "the part of what lies between attention's products, or of these, that other warps of a multiprocessor hide",
+        _ATTENTION,
+    )  # fmt: skip
     overlap_loss: float = _constant(
         0.03, 0.0, 0.10, "of the time", "the part of every other resource's time that the slowest's does not hide"
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tessera import target
 from tessera.dtypes import DType, bf16, bool_, fp16, fp32
 from tessera.ops import OPERATORS
 from tessera.scheduling.families.attention.gpu import space as gpu_attention_space
@@ -20,6 +21,8 @@ from tessera.scheduling.language.schedule import Schedule
 from tests.unit.backend.triton.printed import DEVICE, ERRORS, check, this_gpu
 from tests.unit.scheduling import specs
 
+GPU = target.gpu("sm90")
+"""What kernels are written for that take fp32, of any GPU alike."""
 SMALL = Schedule(tile=(16, 32), head=(16, 16), exact=False, warps=1, pipeline_depth=2)
 
 
@@ -44,23 +47,27 @@ def small() -> None:
     for queries, keys in ((37, 71), (5, 33), (33, 5), (1, 40), (64, 64)):
         for causal in (False, True):
             given = operands(queries, keys, (13, 9), fp32)
-            module = lower_attention_gpu(specs.attention(fp32, causal=causal), SMALL)
+            module = lower_attention_gpu(specs.attention(fp32, causal=causal), SMALL, GPU)
             name = f"{queries} of {keys}{' causal' if causal else ''}"
             check(name, module, given, reference(given, causal), torch.float32)
     for dtype in (bool_, fp32):
         drawn = torch.randn(37, 71)
         drawn[5] = -math.inf if dtype is fp32 else -1.0  # a query that sees no key
         given = [*operands(37, 71, (13, 9), fp32), drawn > 0 if dtype is bool_ else drawn]
-        module = lower_attention_gpu(specs.attention(fp32, causal=True, mask=dtype), SMALL)
+        module = lower_attention_gpu(specs.attention(fp32, causal=True, mask=dtype), SMALL, GPU)
         check(f"mask of {dtype}", module, given, reference(given, True), torch.float32)
     whole = SMALL.replace(head=(16, 32), exact=True, tile=(16, 16))
     given = operands(48, 50, (16, 32), fp32)
     check(
-        "whole heads", lower_attention_gpu(specs.attention(fp32), whole), given, reference(given, False), torch.float32
+        "whole heads",
+        lower_attention_gpu(specs.attention(fp32), whole, GPU),
+        given,
+        reference(given, False),
+        torch.float32,
     )
     q, k, v, _ = operands(20, 30, (16, 16), fp32)
     grouped = torch.stack([q, -q, 2 * q], 1)
-    module = lower_attention_gpu(specs.attention(fp32, causal=True, batch=("b0", "b1"), shared=True), SMALL)
+    module = lower_attention_gpu(specs.attention(fp32, causal=True, batch=("b0", "b1"), shared=True), SMALL, GPU)
     expected = reference([grouped, k[:, None], v[:, None], 0.25], True)
     check("shared keys", module, [grouped, k, v, 0.25], expected, torch.float32)
 
@@ -73,7 +80,7 @@ def default_schedules() -> None:
                 given = operands(queries, keys, (head, head), dtype, batch=8)
                 problem = AttentionProblem((8,), queries, keys, head, head, causal, dtype, fp32, this_gpu(), 1)
                 schedule = gpu_attention_space.default_schedule(problem)
-                module = lower_attention_gpu(specs.attention(dtype, causal=causal), schedule)
+                module = lower_attention_gpu(specs.attention(dtype, causal=causal), schedule, problem.target)
                 name = f"{dtype} {queries} of {keys}, heads of {head}{' causal' if causal else ''}"
                 check(name, module, given, reference(given, causal), dtype.torch)
 

@@ -9,7 +9,7 @@ from tessera import target
 from tessera.dtypes import DType, bf16, fp32
 from tessera.scheduling.families.attention_gradient.gpu import space
 from tessera.scheduling.families.attention_gradient.gpu.lowering import lower_gradient_gpu
-from tessera.scheduling.families.attention_gradient.gpu.space import GpuGradientProblem
+from tessera.scheduling.families.attention_gradient.gpu.rules import GpuGradientProblem, shared_bytes
 from tessera.scheduling.language.schedule import Schedule
 from tests.unit.backend.triton.promises import aligned
 from tests.unit.scheduling import specs
@@ -48,7 +48,7 @@ def test_the_usual_heads_use_the_matrix_units_and_do_not_spill(name: str) -> Non
         assert facts.instructions[MULTIPLIES[name]] > 0
         assert facts.spill_bytes == 0, schedule
         assert facts.occupancy(each.target).blocks >= 1
-        assert facts.shared_bytes <= space.shared_bytes(schedule, each) * 1.05 + 1024, schedule
+        assert facts.shared_bytes <= shared_bytes(schedule, each) * 1.05 + 1024, schedule
 
 
 @pytest.mark.parametrize("name", [*MULTIPLIES, "gfx942"])

@@ -8,12 +8,14 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import target
-from tessera.dtypes import DType, bf16, bool_, fp32
+from tessera.dtypes import DType, bf16, bool_, fp8_e4m3, fp8_e5m2, fp32
 from tessera.errors import CompileError
 from tessera.scheduling.families.attention.gpu import space as gpu_attention_space
 from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
+from tessera.scheduling.families.attention.gpu.rules import shared_bytes, weights_dtype
 from tessera.scheduling.families.attention.space import AttentionProblem
 from tessera.scheduling.language.schedule import Schedule
+from tessera.target.float8 import rounds_float8
 from tests.unit.backend.triton.promises import aligned
 from tests.unit.scheduling import specs
 
@@ -36,7 +38,8 @@ def problem(
 
 def candidate(schedule: Schedule, posed: AttentionProblem) -> ModuleOp:
     """The kernel of a schedule, with extents and strides that 16 divides."""
-    module = lower_attention_gpu(specs.attention(posed.operand, causal=posed.causal, mask=posed.mask), schedule)
+    spec = specs.attention(posed.operand, causal=posed.causal, mask=posed.mask)
+    module = lower_attention_gpu(spec, schedule, posed.target)
     return aligned(module, 16, str(schedule))
 
 
@@ -69,7 +72,7 @@ def test_what_the_rules_permit_does_not_spill_and_fits() -> None:
         facts = compiled(found)
         assert facts.spill_bytes == 0, schedule
         assert facts.occupancy(posed.target).blocks >= 1, schedule
-        assert facts.shared_bytes <= gpu_attention_space.shared_bytes(schedule, posed) * 1.05 + 1024, schedule
+        assert facts.shared_bytes <= shared_bytes(schedule, posed) * 1.05 + 1024, schedule
 
 
 def test_known_good_starts_on_hopper() -> None:
@@ -102,3 +105,18 @@ def test_rules_name_what_is_wrong() -> None:
     assert "matrix-unit-shape" in space.violations(start.replace(tile=(128, 24)))
     assert "threads-per-block" in space.violations(start.replace(warps=64))
     assert gpu_attention_space.space(problem("sm90", 128, queries=20)).violations(start) == ("tile-within-problem",)
+
+
+@pytest.mark.parametrize("name", ["sm89", "sm90", "sm100", "sm120"])
+def test_bytes_are_multiplied_as_bytes_twice_where_a_gpu_rounds_to_them(name: str) -> None:
+    """An RTX 4090 rounds twice on the way to fp8_e4m3: there weights and values meet in bf16, as those of fp8_e5m2 do
+    everywhere.
+    """
+    posed = [problem(name, head, causal=False, dtype=fp8_e4m3) for head in (64, 128)]
+    candidates = [candidate(gpu_attention_space.default_schedule(each), each) for each in posed]
+    gpu, unit = target.gpu(name), MULTIPLIES.get(name, "mma.sync")
+    for found in static_facts(candidates, gpu):
+        facts = compiled(found)
+        assert facts.spill_bytes == 0
+        assert (facts.instructions["fp8 products"] == facts.instructions[unit]) is rounds_float8(gpu)
+    assert [weights_dtype(dtype, gpu).itemsize for dtype in (fp8_e4m3, fp8_e5m2)] == [2 - rounds_float8(gpu), 2]

@@ -33,7 +33,7 @@ def test_pages_of_any_size_use_the_matrix_units_and_do_not_spill(name: str) -> N
     schedules = [space.default_schedule(each) for each in posed]
     assert [schedule["whole_pages"] for schedule in schedules] == [True, True, False]
     spec = specs.paged_attention(bf16)
-    kernels = [aligned(lower_paged_attention_gpu(spec, each), 16, str(each)) for each in schedules]
+    kernels = [aligned(lower_paged_attention_gpu(spec, each, gpu), 16, str(each)) for each in schedules]
     for found in static_facts(kernels, gpu):
         assert isinstance(found, StaticFacts), found
         assert found.spill_bytes == 0

@@ -53,7 +53,7 @@ def rows(spec: MapReduceSpec, columns: int) -> ModuleOp:
 def attention(spec: AttentionSpec, head: int) -> ModuleOp:
     extents = {**dict.fromkeys(spec.batch, 64), "q": 4096, "k": 4096, "d": head, "v": head}
     problem = attention_problem(spec, H100, extents)
-    return lower_attention_gpu(spec, gpu_attention_space.default_schedule(problem))
+    return lower_attention_gpu(spec, gpu_attention_space.default_schedule(problem), problem.target)
 
 
 KERNELS: dict[str, Callable[[], ModuleOp]] = {

@@ -21,6 +21,7 @@ from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError
 from tessera.ir.tile.operations import find_kernel
 from tessera.lazy.devices import INTERPRETER
+from tessera.scheduling.families.family import GpuKernels
 from tessera.system.priority import at_niceness
 from tessera.target import Target
 from tessera.tuning.interfaces import TuningProblem
@@ -144,7 +145,16 @@ def test_candidates_that_spill_are_dropped_before_they_are_measured() -> None:
         problem.build(problem.space.default)
 
 
-def test_attention_is_not_tuned() -> None:
+def test_attention_is_tuned_in_its_own_space_in_parts_too() -> None:
+    problem = posed(FakeTriton(), op.flash_attention, (1, 2, 512, 32))
+    assert problem.identity.operator == "flash_attention"
+    assert problem.predict(problem.space.default) > 0
+    whole, cut = (problem.build(problem.space.default.replace(parts=parts)) for parts in (1, 4))
+    assert (len(whole.launches), len(cut.launches)) == (1, 2)
+
+
+def test_what_has_no_model_is_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GpuKernels, "is_modelled", False)
     with pytest.raises(CompileError, match="not tuned there"):
         posed(FakeTriton(), op.flash_attention, (1, 2, 64, 32))
 

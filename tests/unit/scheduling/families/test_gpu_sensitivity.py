@@ -10,6 +10,7 @@ import pytest
 from tessera import op, target
 from tessera.compiler.device.gpu import gpu_problems
 from tessera.dtypes import bf16, fp32
+from tessera.scheduling.families.attention.space import AttentionProblem
 from tessera.scheduling.families.gpu_sensitivity import WORTH, sensitivities
 from tessera.scheduling.families.product.gpu.choice import default_schedule
 from tessera.scheduling.families.product.gpu.problem import GpuContractionProblem
@@ -34,6 +35,11 @@ def rows(gpu: str) -> list[Any]:
     return [each for shape in shapes for each in gpu_problems(op.softmax, shape, "bf16", target.gpu(gpu)).values()]
 
 
+def attention(gpu: str) -> AttentionProblem:
+    """Few heads of 64, whose exponentials take as long as products."""
+    return AttentionProblem((64,), 2048, 2048, 64, 64, False, bf16, fp32, target.gpu(gpu), 1)
+
+
 def test_each_constant_says_what_it_is_where_it_is_from_and_where_it_may_lie() -> None:
     assert [each.name for each in known()] == [each.name for each in fields(GpuConstants)]
     for each in known():
@@ -55,7 +61,7 @@ def test_every_constant_moves_some_estimate(constant: Constant) -> None:
         moved = [gpu_machine(made, constants=replace(KNOWN, **{constant.name: end})) for end in ends]
         sizes = ((300, 4096, 4096), (8192, 8192, 8192), (16, 4096, 4096), (4096, 4096, 2048))
         products = [replace(product(*size), operand=operand, target=made) for size in sizes]
-        for problem in (*products, *rows(gpu)):
+        for problem in (*products, *rows(gpu), attention(gpu)):
             model = gpu_model(problem)
             for found in model.best(problem, 40, machine):
                 again = [model.estimate(problem, found.schedule, each, None) for each in moved]

@@ -8,6 +8,7 @@ from tessera.scheduling.families.attention import binding, space
 from tessera.scheduling.families.attention.cost import attention_work
 from tessera.scheduling.families.attention.gpu import space as gpu_space
 from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
+from tessera.scheduling.families.attention.gpu.rules import RULES as GPU_RULES
 from tessera.scheduling.families.attention.lowering import lower_attention
 from tessera.scheduling.families.attention.parts import PARTS_OF_KEYS
 from tessera.scheduling.families.family import Family, GpuKernels, dtype_of_sums, pays
@@ -50,9 +51,10 @@ FAMILY = Family(
         name="gpu-attention",
         pose=lambda spec, target: lambda extents, workers: space.attention_problem(spec, target, extents),
         space=gpu_space.space,
-        rules=gpu_space.RULES,
+        rules=GPU_RULES,
         start=gpu_space.default_schedule,
-        lower=lambda spec, schedule, target: lower_attention_gpu(spec, schedule),
+        lower=lower_attention_gpu,
+        model=gpu_space.MODEL.of_family,
         accumulation=dtype_of_sums,
         code_axes=space.HEADS,
     ),

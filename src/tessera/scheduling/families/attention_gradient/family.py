@@ -9,6 +9,7 @@ from tessera.scheduling.families.attention_gradient import binding, space
 from tessera.scheduling.families.attention_gradient.cost import gradient_work
 from tessera.scheduling.families.attention_gradient.gpu import space as gpu_space
 from tessera.scheduling.families.attention_gradient.gpu.lowering import lower_gradient_gpu
+from tessera.scheduling.families.attention_gradient.gpu.rules import RULES, gradient_gpu_problem
 from tessera.scheduling.families.attention_gradient.gpu.walks import TWO_WALKS
 from tessera.scheduling.families.attention_gradient.nest import lower_gradient
 from tessera.scheduling.families.family import Family, GpuKernels, dtype_of_sums, pays
@@ -43,11 +44,12 @@ FAMILY = Family(
     decompositions=(TWO_WALKS,),
     gpu=GpuKernels(
         name="gpu-attention-gradient",
-        pose=lambda spec, target: lambda extents, workers: gpu_space.gradient_gpu_problem(spec, target, extents),
+        pose=lambda spec, target: lambda extents, workers: gradient_gpu_problem(spec, target, extents),
         space=gpu_space.space,
-        rules=gpu_space.RULES,
+        rules=RULES,
         start=gpu_space.default_schedule,
         lower=lambda spec, schedule, target: lower_gradient_gpu(spec, schedule),
+        model=gpu_space.MODEL.of_family,
         accumulation=dtype_of_sums,
         code_axes=HEADS,
     ),

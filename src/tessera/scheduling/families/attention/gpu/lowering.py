@@ -15,8 +15,9 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, SSAValue
 
-from tessera.dtypes import DType, bf16, bool_
+from tessera.dtypes import DType, bool_
 from tessera.scheduling.families.attention.gpu.grid import AttentionGrid, name_operands
+from tessera.scheduling.families.attention.gpu.rules import weights_dtype
 from tessera.scheduling.families.attention.gpu.seen import SeenRange, hides_blocks
 from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax, State, additive, scored
 from tessera.scheduling.language.schedule import Schedule
@@ -24,9 +25,14 @@ from tessera.scheduling.lowering.builder import TileBuilder
 from tessera.scheduling.lowering.gpu_grid import with_hints
 from tessera.scheduling.lowering.spec import AttentionSpec, kernel_module
 from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter
+from tessera.target import Target
+
+ENLARGED = 256.0
+"""What weights of 8 bits are multiplied by, a power of two: of numbers up to 448 those from 2^-17 of the largest weight
+on are told from 0."""
 
 
-def lower_attention_gpu(spec: AttentionSpec, schedule: Schedule) -> ModuleOp:
+def lower_attention_gpu(spec: AttentionSpec, schedule: Schedule, target: Target) -> ModuleOp:
     """The Tile IR of attention: a grid over batch axes and blocks of queries, one loop over blocks of keys: of all, or
     of a part of them (`attention/parts.py`).
 
@@ -34,7 +40,7 @@ def lower_attention_gpu(spec: AttentionSpec, schedule: Schedule) -> ModuleOp:
     """
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
     name_arguments(block, spec)
-    AttentionLowering(spec, schedule, TileBuilder(block), arguments).lower()
+    AttentionLowering(spec, schedule, TileBuilder(block), arguments, target).lower()
     return with_hints(module, schedule)
 
 
@@ -49,10 +55,16 @@ class AttentionLowering(AttentionGrid):
     """The program of one block of queries."""
 
     def __init__(
-        self, spec: AttentionSpec, schedule: Schedule, builder: TileBuilder, arguments: dict[int, ArgumentTile]
+        self,
+        spec: AttentionSpec,
+        schedule: Schedule,
+        builder: TileBuilder,
+        arguments: dict[int, ArgumentTile],
+        target: Target,
     ) -> None:
         super().__init__(spec, schedule, builder, arguments)
         self.spec = spec
+        self.weights_element = weights_dtype(self.element, target)
         self.bm, self.bn = schedule.integers("tile")
         self.softmax = OnlineSoftmax(builder, self.dtype, self.bm, axis=1)
 
@@ -80,6 +92,8 @@ class AttentionLowering(AttentionGrid):
                 axis = spec.batch[0]
                 self.range = self.range.part(builder, self.bn, self.keys, at[axis], self.extent(axis))
             m, total, sums = self.range.walk(builder, self.bn, (*softmax.initial(), acc), self._block)
+            if self._enlarges:
+                sums = builder.append(arith.MulfOp(sums, softmax.spread(self._factor(1 / ENLARGED), sums)))
             logarithm = None if spec.logarithms is None and spec.saved is None else softmax.logarithm(m, total)
             if spec.logarithms is not None and logarithm is not None:
                 self._store_logarithms(spec.logarithms, logarithm)
@@ -116,6 +130,19 @@ class AttentionLowering(AttentionGrid):
     def _scales_scores(self) -> bool:
         return self._adds_mask or self.spec.scoring is not None
 
+    @property
+    def _enlarges(self) -> bool:
+        return self.weights_element.itemsize == 1
+
+    def _enlarged(self, weights: SSAValue) -> SSAValue:
+        """Weights, which are 1 at most, as far up as 8-bit floats go, so that small ones keep their bits."""
+        if not self._enlarges:
+            return weights
+        return self.builder.append(arith.MulfOp(weights, self.softmax.spread(self._factor(ENLARGED), weights)))
+
+    def _factor(self, value: float) -> SSAValue:
+        return self.builder.splat(value, self.dtype, (self.bm, 1))
+
     # -- one block of keys ----------------------------------------------------------------------------------------
 
     def _block(self, step: SSAValue, at_edge: bool, state: State) -> Sequence[SSAValue]:
@@ -134,10 +161,9 @@ class AttentionLowering(AttentionGrid):
         total = softmax.total(total, decay, builder.reduce(weights, "add", 1))
         at = {"k": at_key, "v": builder.index(0)}
         values = self.operand(self.spec.v, {"k": self.bn, "v": self.value_head}, at, inside)
-        # Weights of 8 bits would be coarse; a value of 8 bits is exact in bf16.
-        element = bf16 if self.element.itemsize == 1 else self.element
+        element = self.weights_element
         narrow, values = (
-            builder.cast(weights, element),
+            builder.cast(self._enlarged(weights), element),
             self.existing(builder.cast(values, element), element, key, at_edge),
         )
         shrunk = softmax.shrunk(sums, decay)

@@ -1,180 +1,30 @@
-"""The knobs, rules and default schedule of attention on GPUs."""
+"""The knobs and default schedule of attention on GPUs; its rules are in `rules.py`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
 
-from tessera.dtypes import DType
+from tessera.scheduling.families.attention.gpu.choice import WalkModel, rates_of
+from tessera.scheduling.families.attention.gpu.rules import RULES
+from tessera.scheduling.families.attention.gpu.walk import attention_walk, blocks
 from tessera.scheduling.families.attention.parts import PARTS
 from tessera.scheduling.families.attention.space import AttentionProblem, padded_head
-from tessera.scheduling.language.knobs import Knob, Rule, Space
+from tessera.scheduling.language.knobs import Knob, Space
 from tessera.scheduling.language.schedule import Schedule
-from tessera.target import Target
-from tessera.target.facts import GpuLimits
-from tessera.target.float8 import has_float8
+from tessera.scheduling.model.gpu_resources import size_step
 
-LEAST_PART = 128
-"""Keys of a part at least."""
+TILES = tuple((bm, bn) for bm in (16, 32, 64, 128, 256) for bn in (16, 32, 64, 128, 256))
+"""(queries, keys) of a block and a step."""
 PARTS_OF_KEYS = (1, 2, 4, 8, 16, 32, 64)
 _PAYS = 256
 """Keys of a part by default."""
+_LEAST_PARTS = 4
 _FEW = 32
 """Queries that are one block, whose products take less time than their keys take to arrive."""
-
-
-def _limits(problem: AttentionProblem) -> GpuLimits:
-    assert problem.target.gpu is not None
-    return problem.target.gpu
-
-
-def reads_shared(rows: int, warps: int, operand: DType, target: Target) -> bool:
-    """Whether the matrix units read their operands from shared memory: those of Hopper and later, which multiply 64
-    rows of narrow operands for four warps together.
-    """
-    return rows >= 64 and warps >= 4 and target.arch in ("sm_90", "sm_100") and operand.itemsize <= 2
-
-
-def is_amd(target: Target) -> bool:
-    """Whether the GPU is one of AMD's."""
-    return target.arch.startswith("gfx")
-
-
-def _reads_shared(schedule: Schedule, problem: AttentionProblem) -> bool:
-    rows, warps = schedule.integers("tile")[0], schedule.integer("warps")
-    return reads_shared(rows, warps, problem.operand, problem.target)
-
-
-def shared_bytes(schedule: Schedule, problem: AttentionProblem) -> int:
-    """Bytes of shared memory that one block takes at most, as Triton 3.6 was seen to allot them.
-
-    Keys, values and the mask in flight, as for products; the queries, but on AMD; and, where the matrix units read
-    registers, the weights on their way from the layout of a result to that of an operand. Values of 8 bits lie there
-    once more, in bf16.
-    """
-    bm, bn = schedule.integers("tile")
-    head, value_head = schedule.integers("head")
-    stages, size = schedule.integer("pipeline_depth"), problem.operand.itemsize
-    flying, queries, weights = bn * (head + value_head), bm * head, bm * bn
-    if is_amd(problem.target):
-        elements = flying * stages
-    elif _reads_shared(schedule, problem):
-        elements = queries + flying * stages
-    else:
-        elements = queries + flying * max(stages - 1, 1) + weights
-    mask = bm * bn * problem.mask.itemsize * max(stages - 1, 1) if problem.mask is not None else 0
-    converted = bn * value_head * 2 if size == 1 else 0
-    return max(elements * size + mask + converted, bm * value_head * size)
-
-
-def values_per_thread(schedule: Schedule, problem: AttentionProblem) -> float:
-    """32-bit registers of a thread that hold sums and scores, and what else decides whether a schedule spills.
-
-    Operands where they are multiplied from registers: the queries by matrix units as Ampere has them, all of them by
-    ordinary instructions (fp32, fp64). The addresses of keys and values on their way to shared memory, 16 bytes each.
-    A mask in fp32, in which it is added; half of that where NVIDIA's compiler has booleans. Values of 8 bits on their
-    way to bf16.
-    """
-    bm, bn = schedule.integers("tile")
-    head, value_head = schedule.integers("head")
-    size = problem.operand.itemsize
-    queries, flying = bm * head * size / 4, bn * (head + value_head) * size / 4
-    words = bm * (value_head + bn) * problem.accumulator.itemsize / 4
-    if size > 2:
-        words += queries + flying
-    elif not is_amd(problem.target):
-        words += flying / 2 + (0 if _reads_shared(schedule, problem) else queries)
-    if size == 1:
-        words += bn * value_head / 2
-    if problem.mask is not None:
-        words += bm * bn / (2 if problem.mask.kind == "bool" and not is_amd(problem.target) else 1)
-    return words / (schedule.integer("warps") * _limits(problem).warp_size)
-
-
-def registers_for_values(schedule: Schedule, problem: AttentionProblem) -> float:
-    """How many of a thread's registers `values_per_thread` may take so that none was seen to spill.
-
-    The rest holds what is in flight between memory and shared memory (on AMD most of all), addresses and masks.
-    """
-    limits = _limits(problem)
-    threads = schedule.integer("warps") * limits.warp_size
-    registers = min(limits.max_registers_per_thread + 1, limits.registers // threads)
-    if is_amd(problem.target):
-        return 0.18 * registers
-    if problem.operand.itemsize > 2:
-        return 0.3 * registers
-    if problem.operand.itemsize == 1 and has_float8(problem.target) and not _reads_shared(schedule, problem):
-        return 0.6 * registers  # what converts them on the way to a warp's own matrix unit: 64 x 64 was seen to spill
-    return 0.67 * registers
-
-
-def _heads(schedule: Schedule, problem: AttentionProblem) -> bool:
-    head, value_head = schedule.integers("head")
-    if schedule["exact"]:
-        return (head, value_head) == (problem.head, problem.value_head)
-    return head >= problem.head and value_head >= problem.value_head
-
-
-def _dot(schedule: Schedule, problem: AttentionProblem) -> bool:
-    least = 32 if problem.operand.itemsize == 1 else 16
-    sizes = (*schedule.integers("tile"), *schedule.integers("head"))
-    powers = all(size >= 16 and not size & (size - 1) for size in sizes)
-    return powers and sizes[1] >= least and sizes[2] >= least
-
-
-def _rows(schedule: Schedule, problem: AttentionProblem) -> bool:
-    if problem.operand.itemsize > 2:
-        return True
-    bm = schedule.integers("tile")[0]
-    shared = bm >= 32 and not (_reads_shared(schedule, problem) or is_amd(problem.target))
-    return bm >= (8 if shared else 16) * schedule.integer("warps")
-
-
-def _shared(schedule: Schedule, problem: AttentionProblem) -> bool:
-    return shared_bytes(schedule, problem) <= _limits(problem).max_shared_bytes_per_block
-
-
-def _registers(schedule: Schedule, problem: AttentionProblem) -> bool:
-    return values_per_thread(schedule, problem) <= registers_for_values(schedule, problem)
-
-
-def _block(schedule: Schedule, problem: AttentionProblem) -> bool:
-    return schedule.integer("warps") * _limits(problem).warp_size <= 1024
-
-
-def _stages(schedule: Schedule, problem: AttentionProblem) -> bool:
-    return problem.mask is None or not is_amd(problem.target) or schedule.integer("pipeline_depth") <= 3
-
-
-def _cut(schedule: Schedule, problem: AttentionProblem) -> bool:
-    parts = schedule.integer(PARTS) if PARTS in schedule else 1
-    return parts == 1 or (parts * LEAST_PART <= problem.keys and parts * schedule.integers("tile")[1] <= problem.keys)
-
-
-def _useful(schedule: Schedule, problem: AttentionProblem) -> bool:
-    bm, bn = schedule.integers("tile")
-    return bm <= max(32, 2 * problem.queries) and bn <= max(32, 2 * problem.keys)
-
-
-RULES: tuple[Rule[AttentionProblem], ...] = (
-    Rule("heads-fit", "tiles are as wide as heads; exact ones promise that nothing is masked", _heads),
-    Rule("matrix-unit-shape", "a tile holds at least one 16 x 16 x 16 product, extents are powers of two", _dot),
-    Rule(
-        "rows-per-warp",
-        "each warp has 16 queries, as a row of matrix units has; 8 where two warps may share one (Ampere)",
-        _rows,
-    ),
-    Rule("shared-memory", "queries and the keys and values in flight must fit the shared memory of one block", _shared),
-    Rule(
-        "values-in-registers",
-        "scores, sums and operands in registers leave room for what else a thread holds",
-        _registers,
-    ),
-    Rule("threads-per-block", "a block has at most 1024 threads", _block),
-    Rule("stages-beside-mask", "Triton 3.6 for AMD was seen to fail at four stages where a mask is read", _stages),
-    Rule("parts-of-keys", "keys are cut into parts that are worth a block's while, and a step long at least", _cut),
-    Rule("tile-within-problem", "a tile is at most twice as large as the problem, or as small as tiles get", _useful),
-)
 
 STARTS: tuple[tuple[tuple[int, int], int, int], ...] = (
     ((128, 128), 8, 3),
@@ -190,22 +40,27 @@ STARTS: tuple[tuple[tuple[int, int], int, int], ...] = (
     ((64, 32), 8, 2),
     ((64, 32), 4, 2),
     ((64, 16), 4, 2),
+    ((32, 64), 4, 4),
+    ((32, 64), 4, 3),
+    ((32, 32), 4, 4),
+    ((32, 16), 4, 4),
     ((32, 32), 2, 2),
     ((32, 32), 4, 2),
+    ((16, 16), 1, 4),
     ((16, 32), 1, 2),
     ((16, 16), 1, 1),
     ((16, 16), 4, 1),
     ((16, 16), 8, 1),
 )
-"""((queries, keys), warps, stages), the best first."""
+"""((queries, keys), warps, stages), the best first. Those of 32 queries and three or four stages are for decoding: they
+are as the model ranks them, and not measured yet."""
 
 
 def space(problem: AttentionProblem) -> Space[AttentionProblem]:
     """All schedules of one attention."""
     default = default_schedule(problem)
-    tiles = tuple((bm, bn) for bm in (16, 32, 64, 128, 256) for bn in (16, 32, 64, 128, 256))
     knobs = (
-        Knob("tile", tiles, "queries of a block, and keys of one step"),
+        Knob("tile", TILES, "queries of a block, and keys of one step"),
         Knob("head", (default["head"],), "what tiles hold of a query and of a value, a power of two"),
         Knob("exact", (default["exact"],), "heads are as large as that, so that nothing is masked along them"),
         Knob("warps", (1, 2, 4, 8, 16), "warps of a block"),
@@ -215,38 +70,58 @@ def space(problem: AttentionProblem) -> Space[AttentionProblem]:
     return Space(knobs, RULES, problem, default)
 
 
-def blocks(schedule: Schedule, problem: AttentionProblem) -> int:
-    """Programs of the grid."""
-    return math.prod(problem.batch) * -(-problem.queries // schedule.integers("tile")[0])
-
-
-def default_schedule(
-    problem: AttentionProblem, starts: Sequence[tuple[tuple[int, int], int, int]] = STARTS
-) -> Schedule:
-    """The first of the known good starts that is legal and gives every multiprocessor a block; where none does, the
-    first with at most 64 queries in a block, so that there are more of them, with the keys in as many parts as fill the
-    GPU. The smallest start where none is legal.
+def default_schedule(problem: AttentionProblem) -> Schedule:
+    """The first of the known good starts that the model thinks about as fast as the fastest, with the keys in as many
+    parts as pay. Problems of about the same size share a choice. The smallest start where none is legal.
     """
+    heads, queries, keys = (size_step(each) for each in (math.prod(problem.batch), problem.queries, problem.keys))
+    chosen = _default(replace(problem, batch=(heads,), queries=queries, keys=keys, workers=1))
+    if all(rule.holds(chosen, problem) for rule in RULES):
+        return chosen
+    return MODEL.chosen(problem, rates_of(problem.target)).schedule
+
+
+@lru_cache(maxsize=4096)
+def _default(problem: AttentionProblem) -> Schedule:
+    return MODEL.chosen(problem, rates_of(problem.target)).schedule
+
+
+def starts(problem: AttentionProblem) -> Sequence[Schedule]:
+    """The legal starts, each with the keys whole and in parts where that may pay; the smallest where none is legal."""
     head = (padded_head(problem.head), padded_head(problem.value_head))
     exact = head == (problem.head, problem.value_head)
-    schedules = [
+    made = [
         Schedule(tile=tile, head=head, exact=exact, warps=warps, pipeline_depth=stages, parts=1)
-        for tile, warps, stages in starts
+        for tile, warps, stages in STARTS
     ]
-    legal = [start for start in schedules if all(rule.holds(start, problem) for rule in RULES)]
-    filling = (start for start in legal if blocks(start, problem) >= problem.target.cores)
-    smaller = (start for start in legal if start.integers("tile")[0] <= 64)
-    chosen = next(filling, None) or next(smaller, None) or (legal or schedules)[-1]
-    return chosen.replace(**{PARTS: _parts(problem, blocks(chosen, problem))}) if legal else chosen
+    legal = [start for start in made if _is_legal(start, problem)] or made[-1:]
+    parts = (each for start in legal for each in in_parts(start, problem) if _is_legal(each, problem))
+    return sorted((*legal, *parts), key=lambda each: legal.index(each.replace(**{PARTS: 1})))
 
 
-def _parts(problem: AttentionProblem, programs: int) -> int:
-    """Parts of the keys that give every multiprocessor a block where it had none, two where queries are so few that
-    reading keys is all there is to do: an H100 read 2.0 TB/s with two, 1.5 with one. One where there are few keys, as
-    the second kernel takes about as long as a thousand of them (predicted, not measured).
+def in_parts(schedule: Schedule, problem: AttentionProblem) -> list[Schedule]:
+    """A schedule with the keys in parts, where its programs leave multiprocessors idle, or few queries leave them
+    waiting for keys. From four on: a second kernel that joins takes about as long as a thousand keys (predicted).
     """
-    cores, parts = problem.target.cores, 1
-    wanted = cores if programs >= cores or problem.queries > _FEW else 2 * cores
-    while programs * parts < wanted and 2 * parts * _PAYS <= problem.keys and parts < PARTS_OF_KEYS[-1]:
-        parts *= 2
-    return parts if parts >= 4 else 1
+    programs, cores = blocks(schedule, problem), problem.target.cores
+    wanted = cores if problem.queries > _FEW else 2 * cores
+    counts = (parts for parts in PARTS_OF_KEYS if parts >= _LEAST_PARTS and parts * _PAYS <= problem.keys)
+    return [schedule.replace(**{PARTS: parts}) for parts in counts if programs * parts < 2 * wanted]
+
+
+def more(problem: AttentionProblem) -> Iterator[Schedule]:
+    """Other legal schedules of whole keys that are worth a look."""
+    head = (padded_head(problem.head), padded_head(problem.value_head))
+    base = Schedule(head=head, exact=head == (problem.head, problem.value_head), parts=1)
+    for tile, warps, stages in product(TILES, (1, 2, 4, 8), (1, 2, 3, 4)):
+        found = base.replace(tile=tile, warps=warps, pipeline_depth=stages)
+        if _is_legal(found, problem):
+            yield found
+            yield from (each for each in in_parts(found, problem) if _is_legal(each, problem))
+
+
+def _is_legal(schedule: Schedule, problem: AttentionProblem) -> bool:
+    return all(rule.holds(schedule, problem) for rule in RULES)
+
+
+MODEL = WalkModel(AttentionProblem, attention_walk, starts, more)

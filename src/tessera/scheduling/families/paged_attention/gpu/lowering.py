@@ -22,14 +22,15 @@ from tessera.scheduling.lowering.builder import TileBuilder
 from tessera.scheduling.lowering.gpu_grid import with_hints
 from tessera.scheduling.lowering.spec import kernel_module
 from tessera.scheduling.lowering.writer import ArgumentTile
+from tessera.target import Target
 
 
-def lower_paged_attention_gpu(spec: PagedAttentionSpec, schedule: Schedule) -> ModuleOp:
+def lower_paged_attention_gpu(spec: PagedAttentionSpec, schedule: Schedule, target: Target) -> ModuleOp:
     """The Tile IR of attention to pages; knobs are those of `paged_attention/gpu/space.py`."""
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
     name_arguments(block, spec)
     name_operands(block, {"table": spec.table, "lengths": spec.lengths})
-    PagedLowering(spec, schedule, TileBuilder(block), arguments).lower()
+    PagedLowering(spec, schedule, TileBuilder(block), arguments, target).lower()
     return with_hints(module, schedule)
 
 
@@ -42,8 +43,9 @@ class PagedLowering(AttentionLowering):
         schedule: Schedule,
         builder: TileBuilder,
         arguments: dict[int, ArgumentTile],
+        target: Target,
     ) -> None:
-        super().__init__(spec, schedule, builder, arguments)
+        super().__init__(spec, schedule, builder, arguments, target)
         self.paged = spec
         self.whole = bool(schedule["whole_pages"])
         self.pages = Pages.of(builder, spec, arguments, self.extent)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from tessera.scheduling.families.attention.gpu import space as attention
+from tessera.scheduling.families.attention.gpu.choice import WalkModel, rates_of
+from tessera.scheduling.families.attention.gpu.rules import RULES as ATTENTION_RULES
+from tessera.scheduling.families.paged_attention.gpu.walk import paged_walk
 from tessera.scheduling.families.paged_attention.space import PagedAttentionProblem
 from tessera.scheduling.language.knobs import Knob, Rule, Space
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.gpu_resources import size_step
 
 WHOLE = "whole_pages"
 """The knob that says that a page is whole steps."""
@@ -22,7 +30,7 @@ def _pages(schedule: Schedule, problem: PagedAttentionProblem) -> bool:
 
 
 RULES: tuple[Rule[Any], ...] = (
-    *attention.RULES,
+    *ATTENTION_RULES,
     Rule("whole-pages", "steps are whole in pages if the keys of a page are whole steps, and only then", _pages),
 )
 
@@ -34,11 +42,33 @@ def space(problem: PagedAttentionProblem) -> Space[PagedAttentionProblem]:
 
 
 def default_schedule(problem: PagedAttentionProblem) -> Schedule:
-    """That of attention, of the starts whose steps are whole in pages; of all where none of these is legal."""
-    fitting = tuple([start for start in attention.STARTS if problem.page and problem.page % start[0][1] == 0])
-    for starts in (fitting, attention.STARTS):
-        found = attention.default_schedule(problem, starts or attention.STARTS)
-        found = found.replace(**{WHOLE: _is_whole(found, problem)})
-        if all(rule.holds(found, problem) for rule in RULES):
-            break
-    return found
+    """The first of attention's starts that the model thinks about as fast as the fastest, with the keys in as many
+    parts as pay; steps that are whole in pages come before others. Problems of about the same size share a choice, of
+    pages of one size.
+    """
+    heads, queries, keys = (size_step(each) for each in (math.prod(problem.batch), problem.queries, problem.keys))
+    chosen = _default(replace(problem, batch=(heads,), queries=queries, keys=keys, workers=1))
+    if all(rule.holds(chosen, problem) for rule in RULES):
+        return chosen
+    return MODEL.chosen(problem, rates_of(problem.target)).schedule
+
+
+@lru_cache(maxsize=4096)
+def _default(problem: PagedAttentionProblem) -> Schedule:
+    return MODEL.chosen(problem, rates_of(problem.target)).schedule
+
+
+def _starts(problem: PagedAttentionProblem) -> Sequence[Schedule]:
+    fitted = [_fitted(each, problem) for each in attention.starts(problem)]
+    return sorted(fitted, key=lambda each: not each[WHOLE])
+
+
+def _more(problem: PagedAttentionProblem) -> Iterator[Schedule]:
+    return (_fitted(each, problem) for each in attention.more(problem))
+
+
+def _fitted(schedule: Schedule, problem: PagedAttentionProblem) -> Schedule:
+    return schedule.replace(**{WHOLE: _is_whole(schedule, problem)})
+
+
+MODEL = WalkModel(PagedAttentionProblem, paged_walk, _starts, _more)
