@@ -18,7 +18,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -70,12 +72,26 @@ class _Server:
 
 
 @cache
-def _server(warm: bool = False) -> _Server:
-    return _server().warmed() if warm else _Server.new()
+def _made(warm: bool) -> _Server:
+    return _made(False).warmed() if warm else _Server.new()
+
+
+def _server(warm: bool) -> _Server:
+    """The one that this process asks."""
+    with _asking:
+        return _made(warm)
+
+
+_asking = threading.Lock()
 
 
 def _surroundings(environment: Mapping[str, str] | None) -> dict[str, Any]:
     return {"environment": dict(os.environ if environment is None else environment), "folder": str(Path.cwd())}
+
+
+def importing_tests() -> dict[str, str]:
+    """An environment in which programs can import what this process can, tests too."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 class Process:
@@ -110,9 +126,10 @@ class Process:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Signals it, unless it was found ended."""
+        """Signals it, unless it has ended."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Ends it."""

@@ -85,7 +85,7 @@ import sys, torch
 from tessera import op
 from tessera.compiler import entry
 
-entry._load()
+entry.load()
 before = set(sys.modules)
 a = torch.rand(9, 33)
 for made in (op.relu(a), op.matmul(a, a.T), op.softmax(a), op.conv2d(torch.rand(1, 3, 8, 8), torch.rand(4, 3, 3, 3))):

@@ -18,6 +18,7 @@ from tessera.ir.anchors.anchor import AnchorError, ExtentClasses
 from tessera.ir.attributes import ELEMENT_TYPES, tensor_type
 from tessera.ir.graph.operations import GraphOperation, create
 from tessera.ops import OPERATORS, Operator
+from tests.whole import examples
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ OF_OTHERS = {"view_as_real": "complex64", "floor_divide": "int64"} | {
 
 def cases(record: Operator) -> Iterator[tuple[list[Operand], dict[str, Any]]]:
     """Operands and attributes; in every other draw, maybe of other shapes than the operator takes."""
-    for seed in range(300):
+    for seed in range(examples(120, 300)):
         chance = random.Random(seed)
         dtype = dtype_of(OF_OTHERS.get(record.name, "fp32"))
         value = Operand(tuple(chance.choice(EXTENTS) for _ in range(chance.choice((0, 1, 2, 2, 3, 4, 4)))), dtype)
