@@ -43,3 +43,34 @@ def test_a_program_that_takes_too_long_is_ended() -> None:
     assert isinstance(caught.value.output, str)
     with pytest.raises(ProcessLookupError):
         os.kill(int(caught.value.output), 0)
+
+
+def test_a_warm_program_has_imported_tessera_and_done_nothing_with_it(tmp_path: Path) -> None:
+    program = """
+        import sys
+        print("tessera.compiler.pipeline" in sys.modules, "llvmlite.binding" in sys.modules)
+        import torch
+        from tessera import op, settings
+        from tessera.runtime.plans import native
+        print(settings.current().cache_dir)
+        assert op.relu(torch.arange(-3.0, 3.0)).tolist() == [0.0, 0.0, 0.0, 0.0, 1.0, 2.0]
+        print("fork" in native.threading_reason())
+        """
+    done = forked.run(program, environment={**os.environ, "TESSERA_CACHE_DIR": str(tmp_path)}, warm=True)
+    assert done.stdout == f"True True\n{tmp_path}\nFalse\n", done.stderr
+
+
+def test_several_programs_run_at_once() -> None:
+    (read, write), (said, tell) = os.pipe(), os.pipe()
+    waiting = forked.Process("print(input(), flush=True)", ["-c"], (read, tell, 2))
+    for each in (read, tell):
+        os.close(each)
+    assert forked.run("print(1)").stdout == "1\n"
+    with os.fdopen(write, "w") as asking, os.fdopen(said) as answer:
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(0.1)
+        asking.write("now\n")
+        asking.flush()
+        assert answer.readline() == "now\n"
+        assert waiting.wait(60) == 0
+    waiting.kill()  # which has ended

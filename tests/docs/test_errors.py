@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from torch._dynamo.exc import BackendCompilerFailed
 
 from tessera import errors, settings
 from tests import forked
@@ -81,6 +80,8 @@ def test_every_entry_has_a_cause_and_a_remedy() -> None:
 
 @pytest.mark.parametrize("entry", [each for each in ENTRIES if each.place == "here"], ids=lambda entry: entry.code)
 def test_an_example_raises_its_code(entry: Entry) -> None:
+    from torch._dynamo.exc import BackendCompilerFailed  # seconds, which those who only collect tests save
+
     code = compile(entry.example, str(PAGE), "exec")
     with pytest.raises((errors.TesseraError, BackendCompilerFailed)) as raised:
         exec(code, {"__name__": "__main__"})
@@ -92,7 +93,7 @@ def test_an_example_raises_its_code(entry: Entry) -> None:
 
 @pytest.mark.parametrize("entry", [each for each in ENTRIES if each.place == "alone"], ids=lambda entry: entry.code)
 def test_an_example_raises_its_code_in_a_program_of_its_own(entry: Entry, tmp_path: Path) -> None:
-    done = forked.run(ALONE.format(text=entry.example))
+    done = forked.run(ALONE.format(text=entry.example), warm=True)
     assert done.stdout.split() == [entry.code], done.stderr
 
 

@@ -53,11 +53,30 @@ def _sources() -> str:
     return "\n".join(path.read_text() for path in files if path != Path(__file__))
 
 
+@functools.cache
+def _inner() -> dict[str, list[Path]]:
+    """What there is inside of the root's folders, by its last name: names are looked up by the hundred."""
+    found: dict[str, list[Path]] = {}
+    for folder in ("src", "bench", "tests", "docs"):
+        for path in (ROOT / folder).rglob("*"):
+            found.setdefault(path.name, []).append(path)
+    return found
+
+
+def _ends(name: str) -> Iterator[Path]:
+    """What is inside of the root's folders and has a path with this end."""
+    parts = Path(name).parts
+    if "*" in name:
+        return (path for folder in ("src", "bench", "tests", "docs") for path in (ROOT / folder).rglob(name))
+    return (path for path in _inner().get(parts[-1], ()) if path.parts[-len(parts) :] == parts)
+
+
+@functools.cache
 def _is_file(name: str) -> bool:
     """Whether `name` is a path from the root or the package, or the end of one inside of these."""
-    if (ROOT / name).exists() or (PACKAGE / name).exists() or any(ROOT.glob(name)):
+    if (ROOT / name).exists() or (PACKAGE / name).exists() or ("*" in name and any(ROOT.glob(name))):
         return True
-    return any(any((ROOT / folder).rglob(name)) for folder in ("src", "bench", "tests", "docs"))
+    return any(True for _ in _ends(name))
 
 
 def test_files_exist() -> None:
@@ -72,8 +91,7 @@ def _is_folder(name: str) -> bool:
     """Whether `name` is a folder of the root or the package, or the end of one inside of these."""
     if (ROOT / name).is_dir() or (PACKAGE / name).is_dir():
         return True
-    inside = (path for folder in ("src", "bench", "tests", "docs") for path in (ROOT / folder).rglob(name.rstrip("/")))
-    return any(path.is_dir() for path in inside)
+    return any(path.is_dir() for path in _ends(name.rstrip("/")))
 
 
 INSIDE = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "architecture").glob("*.md"))]

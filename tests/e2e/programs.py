@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tessera.profiling.attach import places
+from tests.forked import Process
 
 ANSWER_S = 120.0
 
 PROGRAM = """
-import os, sys
+import faulthandler, os, sys
+faulthandler.enable()
 from tessera import op, profile
 from tessera.profiling.attach import listener
 x = op.tensor((8, 8))
@@ -34,31 +36,28 @@ class Program:
     """A process that does what it is told, line by line."""
 
     def __init__(self, **environment: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-c", PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TESSERA_THREADS": "1", **environment},
-        )
+        (read, told), (said, write) = os.pipe(), os.pipe()
+        files = (read, write, sys.__stderr__ or 2)
+        self.process = Process(PROGRAM, ["-c"], files, {**os.environ, "TESSERA_THREADS": "1", **environment}, warm=True)
+        os.close(read)
+        os.close(write)
+        self._told, self._said = os.fdopen(told, "w"), os.fdopen(said)
         self.pid = self.process.pid
         assert self.said() == "ready"
 
     def said(self) -> str:
         """The next line that it prints. One that prints none in time is ended, and tells where its threads were."""
-        assert self.process.stdout is not None
         late = threading.Timer(ANSWER_S, self.process.send_signal, [signal.SIGABRT])
         late.daemon = True
         late.start()
-        line = self.process.stdout.readline()
+        line = self._said.readline()
         late.cancel()
         assert line, "the program has ended, or was ended since it printed nothing for too long"
         return line.strip()
 
     def tell(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
+        self._told.write(line + "\n")
+        self._told.flush()
 
     def do(self, line: str) -> str:
         """What the line printed, when it is done."""
@@ -70,9 +69,16 @@ class Program:
 
     def end(self) -> int:
         """Has it end in order; its exit status."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        self._told.close()
         return self.process.wait(120)
+
+    def close(self) -> None:
+        """Ends it, however it is."""
+        self.process.kill()
+        self.process.wait()
+        self._said.close()
+        with suppress(BrokenPipeError):
+            self._told.close()
 
     def socket(self) -> Path | None:
         """Where it listens."""
@@ -98,8 +104,4 @@ class Programs:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for each in self._started:
-            each.process.kill()
-            each.process.wait()
-            for stream in (each.process.stdin, each.process.stdout):
-                if stream is not None:
-                    stream.close()
+            each.close()

@@ -69,7 +69,7 @@ def run(cache: Path, limit: int | None = None) -> tuple[str, str]:
     """What the program prints, and what it complains of; files of `start` may not grow past `limit` bytes."""
     if limit is not None:
         return finish(start(cache, limit))
-    done = forked.run(PROGRAM, environment=environment(cache), timeout=300)
+    done = forked.run(PROGRAM, environment=environment(cache), timeout=300, warm=True)
     return well(done.returncode, done.stdout, done.stderr)
 
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import ModuleType
 
-from examples import digits
+import pytest
 
 
-def test_predictions_equal_torchs_and_are_mostly_right() -> None:
+@pytest.fixture(scope="module")
+def digits() -> ModuleType:
+    """The example. It imports scikit-learn, which takes a second that those who only collect tests save."""
+    from examples import digits
+
+    return digits
+
+
+def test_predictions_equal_torchs_and_are_mostly_right(digits: ModuleType) -> None:
     lines: list[str] = []
     report = digits.main(lines.append)  # asserts equality on every image
     assert report.images == 1797
@@ -15,7 +24,7 @@ def test_predictions_equal_torchs_and_are_mostly_right() -> None:
     assert "all 1797 predictions equal to torch's" in lines[0]
 
 
-def test_other_numbers_of_images_are_right_and_compile_next_to_nothing() -> None:
+def test_other_numbers_of_images_are_right_and_compile_next_to_nothing(digits: ModuleType) -> None:
     images, classes = digits.load()
     network = digits.train(images[:200], classes[:200])
     weights = digits.parameters(network)

@@ -22,7 +22,7 @@ layer(torch.ones(3, 4))
 
 @pytest.mark.parametrize(("wanted", "last"), [("short", "in layer"), ("full", "in result_of")])
 def test_frames_of_tessera_are_folded_unless_all_are_wanted(tmp_path: Path, wanted: str, last: str) -> None:
-    done = forked.run(PROGRAM, environment={**os.environ, "TESSERA_TRACEBACK": wanted})
+    done = forked.run(PROGRAM, environment={**os.environ, "TESSERA_TRACEBACK": wanted}, warm=True)
     assert done.returncode == 1
     frames = [line for line in done.stderr.splitlines() if line.startswith("  File ")]
     assert frames[-1].endswith(last)

@@ -134,5 +134,5 @@ while True:
 
 
 def test_a_program_that_ends_meanwhile_ends(cache_dir: Path) -> None:
-    ended = forked.run(SCRIPT, timeout=SECONDS)
+    ended = forked.run(SCRIPT, timeout=SECONDS, warm=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

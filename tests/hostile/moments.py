@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, from Python 3.12 on
-    entry._load()
+    entry.load()
     x, failed = _warm(), 0
     assert threading.active_count() == 1
     for seed in range(given.seed, given.seed + given.count):

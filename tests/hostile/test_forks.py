@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests import forked
 from tests.whole import examples, some
 
 PROGRAM = """
@@ -68,15 +69,8 @@ def test_a_fork_in_the_middle_of_the_first_evaluations_imports_evaluates(module:
 
 def test_forks_at_drawn_moments_of_the_first_evaluation_evaluate() -> None:
     count = examples(6, 12)
-    program = [sys.executable, "-m", "tests.hostile.moments", "--count", str(count)]
-    done = subprocess.run(
-        program,
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    program = "from tests.hostile.moments import main; main()"
+    done = forked.run(program, ["--count", str(count)], forked.importing_tests(), timeout=800, warm=True)
     assert (done.returncode, done.stdout) == (0, f"{count} forks, 0 hung or were wrong\n"), done.stdout + done.stderr
 
 
@@ -85,7 +79,7 @@ import sys, torch
 from tessera import op
 from tessera.compiler import entry
 
-entry._load()
+entry.load()
 before = set(sys.modules)
 a = torch.rand(9, 33)
 for made in (op.relu(a), op.matmul(a, a.T), op.softmax(a), op.conv2d(torch.rand(1, 3, 8, 8), torch.rand(4, 3, 3, 3))):

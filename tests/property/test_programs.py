@@ -41,8 +41,8 @@ def checker() -> Iterator[Checker]:
 @pytest.mark.parametrize("gradients", [False, True], ids=["results", "gradients"])
 @pytest.mark.parametrize("part", range(PARTS))
 def test_programs_compute_what_torch_does(checker: Checker, part: int, gradients: bool) -> None:
-    # Half of the ways for each program, which compile most of its kernels anew, and half of the second derivatives.
-    tally = run(checker, range(part, SHARE, PARTS), gradients, examples(2, 1))
+    # A third of the ways for each program, which compile most of its kernels anew, and half of the second derivatives.
+    tally = run(checker, range(part, SHARE, PARTS), gradients, examples(2 if gradients else 3, 1))
     told = [f"seed {seed}: {outcome.verdict}: {outcome.text}" for seed, outcome in tally.findings]
     assert not told, "\n".join([*told, "python -m tests.fuzz --shrink --seed SEED makes its program small"])
     assert tally.programs

@@ -55,7 +55,7 @@ class Template(Protocol):
 
 
 @cache
-def _load() -> None:
+def load() -> None:
     """Imports all that a first evaluation needs, which a fork of the program then has, too."""
     with forks.importing:
         from tessera.backend.registry import cpu_backend
@@ -68,7 +68,7 @@ def _load() -> None:
 
 
 def _tuning_backend() -> TuningBackend:
-    _load()
+    load()
     from tessera.compiler.tune import tuning
 
     return tuning.CompilerBackend()
@@ -79,7 +79,7 @@ autotune.compiled_by(_tuning_backend)
 
 def evaluate(nodes: Sequence[Node]) -> None:
     """Evaluates nodes that have no plan yet."""
-    _load()
+    load()
     from tessera.compiler import pipeline
 
     pipeline.evaluate(nodes)
@@ -87,7 +87,7 @@ def evaluate(nodes: Sequence[Node]) -> None:
 
 def prepared(structure: Structure) -> Plan:
     """The plan of a structure, made if there is none, and not run."""
-    _load()
+    load()
     from tessera.compiler import pipeline
 
     return pipeline.plan(structure)
@@ -97,7 +97,7 @@ def plan_over(structure: Structure, targets: Mapping[int, tuple[int, Structure]]
     """A plan of a structure that writes outputs to memory that exists: by the number of an output the number of a leaf,
     and how that lies. As far as nothing reads there afterwards; `run` gives what it wrote there as that leaf itself.
     """
-    _load()
+    load()
     from tessera.compiler import pipeline
 
     return pipeline.plan_over(structure, targets)
@@ -109,7 +109,7 @@ def plan_template(
     """What plans of structures that differ in sizes alone have in common, of one whose leaves' sizes are symbolic and
     to which `assumptions` belong; outputs are written to `targets` as `plan_over` does. None where there is no such.
     """
-    _load()
+    load()
     from tessera.compiler import pipeline
 
     return pipeline.plan_template(structure, targets, assumptions)
@@ -119,7 +119,7 @@ def tune(structure: Structure, budget_s: float | None = None) -> None:
     """Measures the kernels of a structure's plan that were not measured yet: within so many seconds, the heaviest
     first, or each within TESSERA_TUNE_BUDGET. A kernel of which no candidate runs is a TuningWarning.
     """
-    _load()
+    load()
     from tessera.compiler.tune import tuning
 
     tuning.tune(structure, budget_s)
@@ -127,7 +127,7 @@ def tune(structure: Structure, budget_s: float | None = None) -> None:
 
 def issue(nodes: Sequence[Node], stream: object) -> None:
     """Enqueues the computation of nodes on a stream."""
-    _load()
+    load()
     from tessera.compiler import issuing
 
     issuing.issue(nodes, stream)
@@ -135,7 +135,7 @@ def issue(nodes: Sequence[Node], stream: object) -> None:
 
 def issue_into(node: Node, target: Leaf, stream: object) -> None:
     """Enqueues the computation of a node into memory of the user."""
-    _load()
+    load()
     from tessera.compiler import issuing
 
     issuing.issue_into(node, target, stream)

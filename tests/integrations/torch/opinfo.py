@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from torch._functorch.aot_autograd import aot_function
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tessera.integrations.torch.backend import stages_of
@@ -65,6 +64,14 @@ class Case:
         return f"{self.info.formatted_name}[{self.number}] {self.dtype}"
 
 
+def operators() -> Sequence[Any]:
+    """torch's descriptions of its operators. To import them takes seconds, which those who only collect tests save."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    found: Sequence[Any] = op_db
+    return found
+
+
 def is_mapped(info: Any) -> bool:
     """Whether the operator itself has a row: others may be made of such."""
     return info.aten_name in MAPPED
@@ -83,7 +90,7 @@ def cases(info: Any, dtype: torch.dtype) -> Iterator[Case]:
 def drawn(dtype: torch.dtype, count: int, seed: int) -> list[Case]:
     """So many samples of mapped operators, of each at most one before another gets a second."""
     chance = random.Random(f"{seed} {dtype}")
-    infos = [info for info in op_db if is_mapped(info)]
+    infos = [info for info in operators() if is_mapped(info)]
     chance.shuffle(infos)
     found: list[Case] = []
     while len(found) < count and infos:
@@ -272,7 +279,7 @@ def main() -> int:
     record = Record(chosen.record)
     names = chosen.dtype or [_name(each) for each in DTYPES]
     for name in names:
-        for info in op_db:
+        for info in operators():
             is_named = not chosen.operators or not {info.name, info.formatted_name}.isdisjoint(chosen.operators)
             if not is_named or (chosen.mapped and not is_mapped(info)):
                 continue

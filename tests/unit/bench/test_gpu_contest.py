@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import torch
 from bench.gpu import contest
 from bench.gpu.contest import HELION, OURS, TRITON, Found, NotHereError, Operands, hold, main, markdown, rows
 from bench.gpu.timing import Cache, Call, Sample
+from tests import forked
 
 SIZE = (33, 17, 65)
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -101,7 +100,7 @@ def test_helion_that_is_not_installed_is_said_to_be_so() -> None:
 def test_the_hand_written_product_is_right() -> None:
     pytest.importorskip("triton", reason="the extra `triton` is not installed")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
-    done = subprocess.run([sys.executable, "-c", INTERPRETED], env=environment, capture_output=True, text=True)
+    done = forked.run(INTERPRETED, environment=environment)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 2e-5
 

@@ -108,6 +108,7 @@ def test_functions_of_scores_and_what_stands_beside_them() -> None:
             return op.sum(result * op.tensor(g, device="interpreter"))
 
         found = grad(ours, (0, 1, 2, 3))(*(op.tensor(x, device="interpreter") for x in (q, k, v, bias)))
+        evaluate(list(found))
         wide = [x.double().requires_grad_() for x in (q, k, v, bias)]
         at = [torch.arange(40).view(shape) for shape in ((-1, 1), (1, -1))]
         heads = torch.arange(2).view(-1, 1, 1)

@@ -64,4 +64,4 @@ def write(ring: Ring, count: int, *, start: int = 100, finished: bool = True) ->
 
 def script(text: str, cache: Path) -> subprocess.CompletedProcess[str]:
     """Runs a program with caches of its own."""
-    return forked.run(text, environment={**os.environ, "TESSERA_CACHE_DIR": str(cache)})
+    return forked.run(text, environment={**os.environ, "TESSERA_CACHE_DIR": str(cache)}, warm=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import warnings
 from pathlib import Path
 
 from tessera.backend.llvm.machine_code import engine
+from tests import forked
 
 
 def test_a_fork_waits_for_who_compiles_and_can_compile_itself() -> None:
@@ -65,7 +64,5 @@ except RuntimeError as refused:
 
 
 def test_every_call_of_llvm_is_one_that_a_fork_waits_for(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", UNAWAITED]
-    environment = {**os.environ, "TESSERA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(program, capture_output=True, text=True, timeout=600, check=True, env=environment)
-    assert done.stdout == "RuntimeError\n"
+    done = forked.run(UNAWAITED, environment={**os.environ, "TESSERA_CACHE_DIR": str(tmp_path)}, timeout=600)
+    assert (done.returncode, done.stdout) == (0, "RuntimeError\n"), done.stderr

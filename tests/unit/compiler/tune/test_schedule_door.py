@@ -50,7 +50,7 @@ print(product.schedule["tile"], product.schedule["unroll"])
 
 
 def test_choices_limit_the_first_kernel_of_a_process(cache_dir: Path) -> None:
-    done = forked.run(FIRST)
+    done = forked.run(FIRST, warm=True)
     assert done.stdout == "(96, 512, 128) 2\n", done.stderr
 
 
@@ -70,7 +70,7 @@ def test_inside_a_kernel_it_speaks_of_that_one() -> None:
 
 
 def test_a_bare_call_needs_a_kernel() -> None:
-    done = forked.run("from tessera import schedule; schedule.autotune(max_trials=3)")
+    done = forked.run("from tessera import schedule; schedule.autotune(max_trials=3)", warm=True)
     assert "E_NO_SUBJECT: there is no kernel that this could speak of" in done.stderr
 
 

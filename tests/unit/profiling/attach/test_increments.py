@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.profiling.recording.recording import distinct
+from tests import forked
 
 PROGRAM = """
 import sys
@@ -36,5 +34,5 @@ def test_distinct_numbers_are_those_of_the_set(numbers: list[int]) -> None:
 
 
 def test_attaching_imports_nothing_into_the_program() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    done = forked.run(PROGRAM)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from tessera.cli.examination import counters
 from tessera.errors import ArgumentError
 from tessera.profiling.counters import registry
 from tessera.profiling.counters.interfaces import CounterBackend, Subject
+from tests import forked
 
 HERE = Subject()
 
@@ -55,5 +53,5 @@ def test_a_vendors_library_is_not_loaded_by_importing_the_backends() -> None:
         "import sys; from tessera.profiling.counters import registry; list(registry.known_backends());"
         "print(*sys.modules.keys() & {'pynvml', 'cupti', 'amdsmi', 'pyzes', 'polars'})"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    done = forked.run(program)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr

@@ -346,7 +346,7 @@ def recorded_by(program: str, records: int) -> Any:
     head = "import threading, time\nfrom tessera import profile\nfrom tessera.profiling.ring import recorder\n"
     head += "from tests.unit.profiling.support import run, two_step_plan\n"
     environment = {**os.environ, "TESSERA_PROFILE_RECORDS": str(records), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = forked.run(head + textwrap.dedent(program), environment=environment)
+    done = forked.run(head + textwrap.dedent(program), environment=environment, warm=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

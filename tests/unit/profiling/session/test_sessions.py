@@ -195,7 +195,7 @@ def test_error_of_the_user_ends_the_session_and_is_kept() -> None:
 
 
 def test_reading_without_a_session_is_an_error() -> None:
-    done = forked.run("from tessera import profile; profile.report()")
+    done = forked.run("from tessera import profile; profile.report()", warm=True)
     assert "E_PROFILE: no session has run" in done.stderr
 
 

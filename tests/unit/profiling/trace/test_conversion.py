@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 
@@ -26,6 +24,7 @@ from tessera.profiling.ring.recorder import Drained
 from tessera.profiling.trace import conversion
 from tessera.profiling.trace.schema import UNTOLD_AXIS
 from tessera.profiling.trace.table import COLUMNS
+from tests import forked
 from tests.unit.profiling.support import run, two_step_plan
 
 
@@ -123,8 +122,8 @@ before = set(sys.modules)
 distinct(numpy.array([3, 10**7]), numpy.array([0, 1]))
 print(len(set(sys.modules) - before))
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert ended.stdout == "0\n"
+    ended = forked.run(code)
+    assert ended.stdout == "0\n", ended.stderr
 
 
 _PRESENCES = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 50), st.sampled_from(["a", "b", None])), max_size=12)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
@@ -11,6 +9,7 @@ import torch
 
 from tessera import op, stream
 from tessera.errors import DeviceError
+from tests import forked
 
 PROGRAM = """
 import torch
@@ -32,7 +31,7 @@ print(error < 1e-4)
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 def test_kernels_of_a_gpu_run_on_a_stream() -> None:
     # In a process of its own, since Triton interprets only where it has not compiled.
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
+    done = forked.run(PROGRAM, environment=forked.importing_tests(), timeout=300, warm=True)
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
 
 

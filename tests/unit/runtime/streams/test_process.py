@@ -37,7 +37,7 @@ atexit.unregister(queues.finish_all); atexit.register(late); atexit.register(que
 
 
 def run(program: str) -> str:
-    done = forked.run(program)
+    done = forked.run(program, warm=True)
     assert done.stderr == ""
     assert done.returncode == 0
     return done.stdout

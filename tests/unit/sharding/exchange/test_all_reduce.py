@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import operator
-import subprocess
-import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from tessera import analyze, op, profile, stream
 from tessera.errors import ArgumentError, DTypeError, ValueControlFlowError
 from tessera.typing import ArrayLike
+from tests import forked
 from tests.unit.sharding.exchange.rank_job import DTYPES, LATE_S, REDUCTIONS, values
 
 SECONDS = 300.0
@@ -35,17 +35,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ranks(folder: Path) -> list[Seen]:
     """What two ranks of one job saw."""
-    command = [sys.executable, "-m", "tests.unit.sharding.exchange.rank_job"]
-    processes = [
-        subprocess.Popen([*command, str(rank), str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    seen = []
-    for process in processes:
-        said, words = process.communicate(timeout=SECONDS)
-        assert process.returncode == 0, words
-        seen.append(json.loads(said))
-    return seen
+    program = "from tests.unit.sharding.exchange.rank_job import main; main()"
+    imports = forked.importing_tests()
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(forked.run, program, [str(rank), str(folder)], imports, SECONDS, True) for rank in (0, 1)]
+    ended = [each.result() for each in asked]
+    assert [each.returncode for each in ended] == [0, 0], [each.stderr for each in ended]
+    return [json.loads(each.stdout) for each in ended]
 
 
 COMBINED: dict[str, Callable[[float, float], float]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import gc
 import io
 import json
 import os
@@ -24,6 +25,7 @@ from typing import IO, Any, NoReturn, cast
 import torch
 
 from tessera import settings
+from tessera.compiler import entry
 from tessera.sharding.job import mail
 from tessera.sharding.job.launcher import WatchedRun
 from tessera.sharding.transport.native import native
@@ -129,6 +131,9 @@ def main() -> None:
     """Serves jobs."""
     torch.set_num_threads(1)
     native()
+    entry.load()
+    gc.collect()
+    gc.freeze()  # ranks share what is there by now, and their collectors of cycles pass over it
     for line in sys.stdin:
         job = json.loads(line)
         launcher, port = mail.Mailbox(), free_port()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tessera.sharding.job.ranks import JobLaunch, environment, shares
+from tests import forked
 
 ROOT = Path(__file__).resolve().parents[4]
 SECONDS = 300.0
@@ -33,7 +34,7 @@ def command(*arguments: str) -> list[str]:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    return subprocess.run(command(*arguments), capture_output=True, text=True, env=variables, timeout=SECONDS)
+    return forked.run("from tessera.cli.main import main; main()", ["run", *arguments], variables, SECONDS)
 
 
 def is_there(pid: int) -> bool:

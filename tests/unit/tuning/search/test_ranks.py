@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tessera.tuning.measure.trial import Trial
 from tessera.tuning.online import agreement
 from tessera.tuning.search import ranks
 from tessera.tuning.search.ranks import merged
+from tests import forked
 from tests.unit.tuning.support import OPTIMUM, SPACE, timing
 
 SECONDS = 300.0
@@ -25,25 +28,24 @@ SECONDS = 300.0
 Seen = dict[str, dict[str, Any]]
 
 
-def run(folder: Path, *scenarios: str) -> list[Seen]:
-    """Runs scenarios of `rank_job`, which the last may end for one rank; what each rank saw, by scenario."""
+def free_port() -> str:
+    """A port that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.tuning.search.rank_job", str(rank), port, str(folder), *scenarios],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+        return str(probe.getsockname()[1])
+
+
+def run(folder: Path, *scenarios: str) -> list[Seen]:
+    """Runs scenarios of `rank_job`, which the last may end for one rank; what each rank saw, by scenario."""
+    port = free_port()
+    program = "from tests.unit.tuning.search.rank_job import main; main()"
+    given, imports = [port, str(folder), *scenarios], forked.importing_tests()
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(forked.run, program, [str(rank), *given], imports, SECONDS, True) for rank in range(2)]
     seen: list[Seen] = []
-    for process in processes:
-        said, words = process.communicate(timeout=SECONDS)
-        assert process.returncode in (0, 9), words
-        seen.append({name: value for line in said.splitlines() for name, value in json.loads(line).items()})
+    for ended in (each.result() for each in asked):
+        assert ended.returncode in (0, 9), ended.stderr
+        seen.append({name: value for line in ended.stdout.splitlines() for name, value in json.loads(line).items()})
     return seen
 
 
@@ -103,12 +105,35 @@ def test_a_rank_whose_store_is_gone_goes_on_with_what_it_has(tmp_path: Path) -> 
     assert seen["used"][1] == seen["own"]
 
 
-def test_the_command_line_tunes_with_all_ranks_and_writes_once(cache_dir: Path) -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    tune = ["-m", "tessera", "tune", "softmax", "--shape", "32,64", "--trials", "4"]
-    ended = subprocess.run([*torchrun, *tune], capture_output=True, text=True, timeout=SECONDS, check=False)
+def by_torchrun(words: Sequence[str]) -> str:
+    """What two ranks print that torchrun starts."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tessera"]
+    ended = subprocess.run([*torchrun, *words], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("Best config") == 1
+    return ended.stdout
+
+
+def as_by_torchrun(words: Sequence[str]) -> str:
+    """The same of two forks, which have the environment that torchrun gives: its processes take 20 s of a processor."""
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "OMP_NUM_THREADS": "1"}
+    environments = [
+        {**os.environ, **shared, "TORCHELASTIC_RUN_ID": "test", "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        for rank in range(2)
+    ]
+    program = "import sys, torch; torch.set_num_threads(1); from tessera.cli.main import main; main(sys.argv[1:])"
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(forked.run, program, words, each, SECONDS, True) for each in environments]
+    ended = [each.result() for each in asked]
+    assert [each.returncode for each in ended] == [0, 0], [each.stderr for each in ended]
+    return "".join(each.stdout for each in ended)
+
+
+@pytest.mark.parametrize("launched", [as_by_torchrun, pytest.param(by_torchrun, marks=pytest.mark.whole)])
+def test_the_command_line_tunes_with_all_ranks_and_writes_once(
+    cache_dir: Path, launched: Callable[[Sequence[str]], str]
+) -> None:
+    printed = launched(["tune", "softmax", "--shape", "32,64", "--trials", "4"])
+    assert printed.count("Best config") == 1
     (winner,) = [path for path in cache_dir.rglob("*.json") if "softmax" in str(path)]
     entry = json.loads(winner.read_text())
     assert (entry["origin"], entry["identity"]["threads"]) == ("measured", 1)

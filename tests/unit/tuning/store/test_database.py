@@ -174,7 +174,7 @@ if child:
 def test_two_processes_write_at_once_and_lose_nothing(database: TuningDatabase) -> None:
     root = Path(__file__).parents[4]
     environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
-    done = forked.run(_WRITERS, [str(database.user.root)], environment)
+    done = forked.run(_WRITERS, [str(database.user.root)], environment, warm=True)
     assert (done.returncode, done.stderr) == (0, "")
     found = database.lookup(MATMUL)
     assert found is not None
