@@ -2,20 +2,17 @@
 
 from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its rows
     attention,
-    convolution,
     distances,
     elementwise,
     embeddings,
     generation,
     gradients,
+    images,
     indexing,
     integers,
     normalization,
-    pooling,
     products,
     reductions,
-    resizing,
-    sampling,
     shapes,
     special,
 )
