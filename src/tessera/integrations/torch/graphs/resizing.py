@@ -42,10 +42,10 @@ def interpolate(
     if SIDES.get(mode) == input.dim() - 2 and input.is_floating_point() and not align_corners and not antialias:
         factors = _factors(input, size, scale_factor)
         if factors is not None:
-            wide = input.to(get_computation_dtype(input.dtype))
-            for axis, factor in enumerate(factors, 2):
+            wide = input.to(get_computation_dtype(input.dtype)).movedim(1, -1)
+            for axis, factor in enumerate(factors, 1):  # channels last: what is moved lies side by side
                 wide = _along(wide, axis, factor) if factor > 1 else wide
-            return wide.to(input.dtype)
+            return wide.movedim(-1, 1).to(input.dtype)
     return functional.interpolate(
         input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
     )
