@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, fx
-from torch._prims_common import get_computation_dtype
+from torch._prims_common import get_computation_dtype, suggest_memory_format
 from torch.nn import functional
 
 SIDES = {"linear": 1, "bilinear": 2, "trilinear": 3}
@@ -30,7 +30,7 @@ def with_sums(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def interpolate(
-    input: Tensor,  # noqa: A002 - as torch's users call it
+    input: Tensor,
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
@@ -42,21 +42,20 @@ def interpolate(
     if SIDES.get(mode) == input.dim() - 2 and input.is_floating_point() and not align_corners and not antialias:
         factors = _factors(input, size, scale_factor)
         if factors is not None:
-            wide = input.to(get_computation_dtype(input.dtype)).movedim(1, -1)
-            for axis, factor in enumerate(factors, 1):  # channels last: what is moved lies side by side
+            # Channels last: what is moved lies side by side.
+            lead, last = (1, -1) if input.shape[1] > 1 else (2, 1)
+            wide = input.to(get_computation_dtype(input.dtype)).movedim(1, last)
+            for axis, factor in enumerate(factors, lead):
                 wide = _along(wide, axis, factor) if factor > 1 else wide
-            return wide.movedim(-1, 1).to(input.dtype)
-    return functional.interpolate(
-        input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
-    )
+            result = wide.movedim(last, 1).to(input.dtype)
+            return result.contiguous(memory_format=suggest_memory_format(input))
+    return functional.interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
 
 
-def _factors(
-    x: Tensor, size: int | Sequence[int] | None, scale: float | Sequence[float] | None
-) -> list[int] | None:
+def _factors(x: Tensor, size: int | Sequence[int] | None, scale: float | Sequence[float] | None) -> list[int] | None:
     """How many places each side has for one; None where that is no whole number, or not known: sizes are symbolic."""
     sides = x.dim() - 2
-    if (size is None) == (scale is None) or any(extent == 0 for extent in x.shape if isinstance(extent, int)):
+    if (size is None) == (scale is None) or any(extent == 0 for extent in x.shape):
         return None
     if scale is not None:
         ratios = list(scale) if isinstance(scale, Sequence) else [scale] * sides
@@ -76,10 +75,10 @@ def _along(x: Tensor, axis: int, factor: int) -> Tensor:
     extent = x.shape[axis]
     around = torch.cat([x.narrow(axis, 0, 1), x, x.narrow(axis, extent - 1, 1)], axis)
     kinds = []
-    for kind in range(factor):
-        position = (kind + 0.5) / factor - 0.5
+    for place in range(factor):
+        position = (place + 0.5) / factor - 0.5
         low = math.floor(position)
         share = position - low
         near = around.narrow(axis, low + 1, extent)
         kinds.append(near * (1 - share) + around.narrow(axis, low + 2, extent) * share if share else near)
-    return torch.stack(kinds, axis + 1).flatten(axis, axis + 1)
+    return torch.cat([kind.unsqueeze(axis + 1) for kind in kinds], axis + 1).flatten(axis, axis + 1)
