@@ -93,7 +93,7 @@ def sink_through_concat(operation: GraphOperation, rewriter: Rewriter) -> SSAVal
     inner = dict(zip(permutation, dims_of(operation.result), strict=True))
     dims = tuple(inner[d] for d in range(len(inner)))
     kept = {name: value for name, value in operation.attributes.items() if name != "dims"}
-    attributes = {**kept, "axis": permutation[axis]}
+    attributes: dict[str, Value] = {**kept, "axis": permutation[axis]}
     made = rewriter.make(operation.operator, operands, dims, dtype(operation.result), attributes)
     return rewriter.create("transpose", [made], {"permutation": permutation, **place_in_form(lead)})
 
