@@ -51,3 +51,18 @@ func.func @orders(%x: tensor<?x?x?x?xf32>, %w: tensor<?x?x?x?xf32>) -> tensor<?x
 // CHECK: [[SUM:%[0-9]+]] = "tessera.graph.add"([[IMAGE]], [[TURNED]])
 // CHECK: [[MAP:%[0-9]+]] = "tessera.graph.relu"([[SUM]])
 // CHECK: "tessera.graph.transpose"([[MAP]]) {permutation = [0 : i64, 3 : i64, 1 : i64, 2 : i64]
+
+// Images that are joined, by their channels, are joined as they lie.
+func.func @joined(%x: tensor<?x?x?x?xf32>, %y: tensor<?x?x?x?xf32>, %w: tensor<?x?x?x?xf32>) -> tensor<?x?x?x?xf32> {
+  %0 = "tessera.graph.conv2d"(%x, %w) {stride = [1, 1], padding = [0, 0, 0, 0], dilation = [1, 1], groups = 1} : (tensor<?x?x?x?xf32>, tensor<?x?x?x?xf32>) -> tensor<?x?x?x?xf32>
+  %1 = "tessera.graph.transpose"(%0) {permutation = [0, 3, 1, 2]} : (tensor<?x?x?x?xf32>) -> tensor<?x?x?x?xf32>
+  %2 = "tessera.graph.transpose"(%y) {permutation = [0, 3, 1, 2]} : (tensor<?x?x?x?xf32>) -> tensor<?x?x?x?xf32>
+  %3 = "tessera.graph.concat"(%1, %2) {axis = 1} : (tensor<?x?x?x?xf32>, tensor<?x?x?x?xf32>) -> tensor<?x?x?x?xf32>
+  %4 = "tessera.graph.relu"(%3) : (tensor<?x?x?x?xf32>) -> tensor<?x?x?x?xf32>
+  func.return %4 : tensor<?x?x?x?xf32>
+}
+// CHECK-LABEL: func.func @joined
+// CHECK: [[IMAGE:%[0-9]+]] = "tessera.graph.conv2d"
+// CHECK: [[JOINED:%[0-9]+]] = "tessera.graph.concat"([[IMAGE]], %y) {axis = 3 : i64
+// CHECK: [[MAP:%[0-9]+]] = "tessera.graph.relu"([[JOINED]])
+// CHECK: "tessera.graph.transpose"([[MAP]]) {permutation = [0 : i64, 3 : i64, 1 : i64, 2 : i64]

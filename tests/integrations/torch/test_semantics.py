@@ -79,6 +79,49 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x: nn.functional.interpolate(x, scale_factor=2, mode="bilinear"),
         (torch.randn(1, 2, 3, 4),),
     ),
+    "an image enlarged in memory with channels last": (
+        lambda x: nn.functional.interpolate(x, scale_factor=(4, 1), mode="bilinear"),
+        (torch.randn(2, 5, 3, 4).to(memory_format=torch.channels_last),),
+    ),
+    "an image of one pixel enlarged": (
+        lambda x: nn.functional.interpolate(x, size=(3, 7), mode="bilinear"),
+        (torch.randn(1, 3, 1, 1),),
+    ),
+    "an image enlarged with its corners in place": (
+        lambda x: nn.functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
+        (torch.randn(1, 2, 3, 4),),
+    ),
+    "an image enlarged by no whole factor": (
+        lambda x: nn.functional.interpolate(x, size=(7, 8), mode="bilinear"),
+        (torch.randn(1, 2, 3, 4),),
+    ),
+    "a row enlarged": (
+        lambda x: nn.functional.interpolate(x, scale_factor=3, mode="linear"),
+        (torch.randn(2, 3, 5),),
+    ),
+    "a volume enlarged": (
+        lambda x: nn.functional.interpolate(x, size=(4, 3, 10), mode="trilinear"),
+        (torch.randn(1, 2, 2, 3, 5),),
+    ),
+    "halves enlarged": (
+        lambda x: nn.functional.interpolate(x, scale_factor=2, mode="bilinear"),
+        (torch.randn(1, 2, 3, 4).bfloat16(),),
+    ),
+    "channels in groups": (
+        lambda x, w, b: nn.functional.silu(nn.functional.group_norm(x * 3 + 1, 3, w, b)),
+        (torch.randn(2, 6, 17, 19), torch.randn(6), torch.randn(6)),
+    ),
+    "channels in groups without weights": (
+        lambda x: nn.functional.group_norm(x, 2),
+        (torch.randn(2, 4, 300).to(torch.float64),),
+    ),
+    "an image joined to one enlarged": (
+        lambda x, w, up, b: torch.conv2d(
+            torch.cat([torch.relu(torch.conv2d(x, w)), torch.conv_transpose2d(x[:, :, 1:5, 1:4], up, b, 2)], 1),
+            w.new_ones(2, 7, 1, 1),
+        ),
+        (torch.randn(1, 3, 10, 8), torch.randn(4, 3, 3, 3), torch.randn(3, 3, 2, 2), torch.randn(3)),
+    ),
     "an image read at a grid": (
         lambda x, grid: nn.functional.grid_sample(x, grid, align_corners=False),
         (torch.randn(1, 2, 4, 5), torch.linspace(-1.3, 1.3, 12).view(1, 2, 3, 2)),
@@ -95,6 +138,16 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 def test_results_and_writes_are_those_of_eager(name: str) -> None:
     function, arguments = CASES[name]
     same(function, *arguments)
+
+
+def test_what_is_no_number_shows_where_an_enlarged_image_weighs_it() -> None:
+    x = torch.arange(15.0).view(1, 1, 3, 5)
+    x[0, 0, 1, 1], x[0, 0, 2, 3] = torch.nan, torch.inf
+    found = through(lambda x: nn.functional.interpolate(x, scale_factor=2, mode="bilinear"))(x)
+    assert [torch.isnan(found).sum(), torch.isinf(found).sum()] == [16, 12]
+    expected = nn.functional.interpolate(x, scale_factor=2, mode="bilinear")
+    finite = torch.isfinite(expected)  # eager torch also adds 0 x NaN at the edges
+    torch.testing.assert_close(found[finite], expected[finite])
 
 
 def test_memory_of_results_is_their_own() -> None:

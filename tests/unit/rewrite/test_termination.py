@@ -24,6 +24,7 @@ from tests.unit.rewrite.graphs import Case, case_of, draw_case, graph_operations
 SIMPLER = (
     algebra.COMPUTING,
     transposes.CHANNELS_FIRST,
+    transposes.JOINING_NO_IMAGE,
     transposes.LACKING_IMAGE,
     algebra.BROADCASTS_READ,
     algebra.FORMS_READ,

@@ -16,7 +16,15 @@ from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, Memory, Pl
 from tessera.compiler.bind.layout_views import centre, counted, layout_view, paddings
 from tessera.compiler.bind.library_calls import kept_result, library_launch
 from tessera.compiler.bind.memory_order import shared_order, takes_any_order
-from tessera.compiler.bind.placement import part_offset, placed_in_results, places_of, slots_of, strides_before
+from tessera.compiler.bind.placement import (
+    Part,
+    part_offset,
+    placed_in_results,
+    places_of,
+    slots_of,
+    strides_before,
+    strides_through,
+)
 from tessera.compiler.decompose.running import Decomposed
 from tessera.compiler.graph.program import KernelItem, LayoutItem, LibraryItem, Program
 from tessera.lazy.structures import interning
@@ -134,22 +142,28 @@ class _Binder(Launcher):
         """Memory for a kernel's result, laid out as its reader wants it, or else in an order that its maker wants."""
         shape, dtype = self._shape(value), self.program.values[value].dtype
         chain, part = self.places.chains.get(value), self.places.parts.get(value)
-        if part is not None:
-            whole = self._joined(part.joined)
-            if part.joined.movement == "padded":
-                return centre(whole, shape, self.order[part.joined.node].structure.named_attributes["before"])
-            offset = part_offset(part, self._shape) * whole.strides[part.joined.axis] * dtype.itemsize
-            return View(whole.storage, dtype, shape, whole.strides, offset)
+        place = None if part is None else self._within(part)
+        if part is not None and place is not None:
+            inside = strides_through(part.views, place.strides, self._shape)
+            if inside is not None:
+                return place._replace(shape=shape, strides=inside)
         view = self.new(shape, dtype)
         strides = order if chain is None else strides_before(chain, self._shape)
         return view if strides is None else view._replace(strides=strides)
+
+    def _within(self, part: Part) -> View:
+        """The place of a part in what it is joined to, or padded to."""
+        whole, shape = self._joined(part.joined), self._shape(part.joined.inputs[part.place])
+        if part.joined.movement == "padded":
+            return centre(whole, shape, self.order[part.joined.node].structure.named_attributes["before"])
+        offset = part_offset(part, self._shape) * whole.strides[part.joined.axis] * whole.dtype.itemsize
+        return View(whole.storage, whole.dtype, shape, whole.strides, whole.offset_bytes + offset)
 
     def _joined(self, item: LayoutItem) -> View:
         """The result of a concatenation or of padding, into which its parts are written."""
         known = self.views.get(item.output)
         if known is None:
-            known = self.new(self._shape(item.output), self.program.values[item.output].dtype)
-            self.views[item.output] = known
+            known = self.views[item.output] = self._placed(item.output, None)
         return known
 
     def _library(self, item: LibraryItem) -> None:
@@ -206,7 +220,8 @@ class _Binder(Launcher):
             part = self.views[value]
             offset = start * result.strides[axis] * result.dtype.itemsize
             if part.storage is not result.storage:
-                self.copy(part, View(result.storage, result.dtype, part.shape, result.strides, offset))
+                place = result.offset_bytes + offset
+                self.copy(part, View(result.storage, result.dtype, part.shape, result.strides, place))
             start += part.shape[axis]
         return result
 

@@ -31,10 +31,11 @@ Chain = tuple[LayoutItem, ...]
 
 
 class Part(NamedTuple):
-    """A value that is one operand of a concatenation, or is padded, and is read by nothing else."""
+    """A value that is, seen through `views`, one operand of a concatenation, or padded, and read by nothing else."""
 
     joined: LayoutItem
     place: int
+    views: Chain
 
 
 class Places(NamedTuple):
@@ -66,13 +67,31 @@ def _found(program: Program) -> Places:
     chains: dict[int, Chain] = {}
     parts: dict[int, Part] = {}
     for item in program.items:
-        for value in item.outputs if isinstance(item, KernelItem) else ():
-            reader = _only_reader(value, readers, program)
-            if reader is not None and value in _parts_of(reader):
-                parts[value] = Part(reader, reader.inputs.index(value))
-            elif reader is not None and (chain := _chain(value, readers, program)):
+        for value in _written(item):
+            if (part := _part(value, readers, program)) is not None:
+                parts[value] = part
+            if isinstance(item, KernelItem) and (chain := _chain(value, readers, program)):
                 chains[value] = chain
     return Places(chains, parts, readers)
+
+
+def _written(item: Item) -> Sequence[int]:
+    """What an item writes where it is told to: a kernel's results, and what is joined or padded."""
+    if isinstance(item, KernelItem):
+        return item.outputs
+    return (item.output,) if isinstance(item, LayoutItem) and _parts_of(item) else ()
+
+
+def _part(value: int, readers: Readers, program: Program) -> Part | None:
+    views: list[LayoutItem] = []
+    while (reader := _only_reader(value, readers, program)) is not None:
+        if value in _parts_of(reader):
+            return Part(reader, reader.inputs.index(value), tuple(views))
+        if reader.movement not in _VIEWS:
+            return None
+        views.append(reader)
+        value = reader.output
+    return None
 
 
 def _parts_of(item: LayoutItem) -> Sequence[int]:
@@ -108,7 +127,16 @@ def strides_before(chain: Chain, shape_of: Callable[[int], Shape]) -> Strides | 
     none whose last dimension is contiguous.
     """
     *views, last = chain
-    strides: Strides | None = contiguous_strides(shape_of(last.inputs[0]))
+    strides = strides_through(views, contiguous_strides(shape_of(last.inputs[0])), shape_of)
+    shape = shape_of(chain[0].inputs[0])
+    return strides if strides and 0 not in shape else None
+
+
+def strides_through(views: Sequence[LayoutItem], seen: Strides, shape_of: Callable[[int], Shape]) -> Strides | None:
+    """The strides of what, through these views, is seen to have strides `seen`; None where there are none whose last
+    dimension is contiguous.
+    """
+    strides: Strides | None = seen
     for view in reversed(views):
         assert strides is not None
         if view.movement == "permuted":
@@ -117,8 +145,10 @@ def strides_before(chain: Chain, shape_of: Callable[[int], Shape]) -> Strides | 
             strides = reshaped_strides(shape_of(view.output), strides, shape_of(view.inputs[0]))
         if strides is None:
             return None
-    shape = shape_of(chain[0].inputs[0])
-    return strides if strides and (strides[-1] == 1 or shape[-1] == 1) and 0 not in shape else None
+    if not views:
+        return strides
+    shape = shape_of(views[0].inputs[0])
+    return strides if strides and (strides[-1] == 1 or shape[-1] == 1) else None
 
 
 def part_offset(part: Part, shape_of: Callable[[int], Shape]) -> int:

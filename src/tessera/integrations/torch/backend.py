@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tessera.integrations.torch.graphs.decompositions import decompositions
 from tessera.integrations.torch.graphs.graph import CompiledGraph
 from tessera.integrations.torch.graphs.joint import partition
+from tessera.integrations.torch.graphs.resizing import with_sums
 from tessera.integrations.torch.options import CompileOptions, options_of
 
 Observer = Callable[[CompiledGraph], object]
@@ -38,7 +39,7 @@ def compiled(
     module: fx.GraphModule, example_inputs: Sequence[Any], options: CompileOptions, observer: Observer | None = None
 ) -> Callable[..., Any]:
     """As `backend`; `observer` is told of each graph of ATen operators."""
-    return aot_autograd(**stages_of(options, observer))(module, example_inputs)
+    return aot_autograd(**stages_of(options, observer))(with_sums(module), example_inputs)
 
 
 def stages_of(options: CompileOptions, observer: Observer | None = None) -> dict[str, Any]:

@@ -89,22 +89,30 @@ def _phases(extent: int, window: int, stride: int, padding: int, dilation: int) 
     return phases
 
 
-def image_cotangent(g: N, shape: Shape, weights: N, stride: Pair, padding: Sides, dilation: Pair, groups: int) -> N:
-    """The cotangent of an image of `shape`, which is a transposed convolution of `g`."""
+def image_cotangent(
+    g: N,
+    shape: Shape,
+    weights: N,
+    stride: Pair,
+    padding: Sides,
+    dilation: Pair,
+    groups: int,
+    bias: N | None = None,
+) -> N:
+    """The cotangent of an image of `shape`, which is a transposed convolution of `g`; with a `bias` of each channel,
+    added before elements are moved.
+    """
     height, width = weights.shape[2:]
     if 0 in shape:
-        return call("broadcast_to", literal(0, g.dtype), shape=shape)
+        return call("broadcast_to", literal(0, g.dtype), shape=shape)  # no elements
     rows = _phases(shape[1], height, stride[0], padding[0], dilation[0])
     columns = _phases(shape[2], width, stride[1], padding[1], dilation[1])
     made = (_by_products if _is_product(g, weights, groups) else _by_convolutions)(g, weights, rows, columns, groups)
     lines = []
     for row in rows:
-        found = [made(row, column) for column in columns]
-        # Neighbours along a side lie side by side along the next one: no element is moved twice.
-        line = reshape(_joined(found, 3), (shape[0], row.length, len(columns) * columns[0].length, shape[3]))
-        lines.append(part(line, 2, 0, shape[2]))
-    whole = reshape(_joined(lines, 2), (shape[0], len(rows) * rows[0].length, shape[2], shape[3]))
-    return part(whole, 1, 0, shape[1])
+        found = [made(row, column) if bias is None else made(row, column) + bias for column in columns]
+        lines.append(part(_interleaved(found, 2), 2, 0, shape[2]))
+    return part(_interleaved(lines, 1), 1, 0, shape[1])
 
 
 def _is_product(g: N, weights: N, groups: int) -> bool:
@@ -118,6 +126,15 @@ def _is_product(g: N, weights: N, groups: int) -> bool:
 
 def _joined(parts: Sequence[N], axis: int) -> N:
     return call("concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
+
+
+def _interleaved(parts: Sequence[N], axis: int) -> N:
+    """Places of several images in turn along an axis, each of which is written where it comes to lie."""
+    if len(parts) == 1:
+        return parts[0]
+    shape: Shape = parts[0].shape
+    apart = [reshape(each, (*shape[: axis + 1], 1, *shape[axis + 1 :])) for each in parts]
+    return reshape(_joined(apart, axis + 1), (*shape[:axis], len(parts) * shape[axis], *shape[axis + 1 :]))
 
 
 def _by_convolutions(

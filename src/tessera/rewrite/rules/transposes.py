@@ -79,6 +79,30 @@ def sink_into_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAVal
     return rewriter.create(operation.operator, [source.inputs[0]], {**kept, "axes": moved})
 
 
+#   concat(transpose(x, p), transpose(y, p), axis)  ->  transpose(concat(x, y, p[axis]), p)      (x or y an image)
+def sink_through_concat(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    sources = [made_by(operand, "transpose") for operand in operation.inputs]
+    permutations = {None if source is None else source.integers("permutation") for source in sources}
+    if len(permutations) != 1 or None in permutations or not joins_no_image(operation):
+        return None
+    lead, operands = sources[0], [source.inputs[0] for source in sources if source is not None]
+    if lead is None or not any(map(_is_image, operands)):
+        return None
+    permutation, axis = lead.integers("permutation"), operation.attribute("axis")
+    assert isinstance(axis, int)
+    inner = dict(zip(permutation, dims_of(operation.result), strict=True))
+    dims = tuple(inner[d] for d in range(len(inner)))
+    kept = {name: value for name, value in operation.attributes.items() if name != "dims"}
+    attributes: dict[str, Value] = {**kept, "axis": permutation[axis]}
+    made = rewriter.make(operation.operator, operands, dims, dtype(operation.result), attributes)
+    return rewriter.create("transpose", [made], {"permutation": permutation, **place_in_form(lead)})
+
+
+def joins_no_image(operation: GraphOperation) -> bool:
+    """Whether an operation joins values of which none is an image as it lies: as `lacks_image`, of concatenations."""
+    return operation.operator == "concat" and not any(map(_is_image, operation.inputs))
+
+
 def _leading_transpose(operation: GraphOperation) -> GraphOperation | None:
     """The transpose of an image among the operands, that has all the extents of the result."""
     for operand in operation.inputs:
@@ -100,7 +124,7 @@ def _is_channels_first(operation: GraphOperation) -> bool:
 
 
 def _is_image(value: SSAValue) -> bool:
-    """Whether a convolution made a value, or a reduction over windows, or maps of one did."""
+    """Whether a convolution made a value, or a reduction over windows, or maps of one did, or it is joined of such."""
     waiting, seen = [value], 0
     while waiting and seen < LOOKED_AT:
         owner, seen = waiting.pop().owner, seen + 1
@@ -109,7 +133,7 @@ def _is_image(value: SSAValue) -> bool:
         family = family_of(owner.operator)
         if family.has_images:
             return True
-        if family.is_map:
+        if family.is_map or owner.operator == "concat":
             waiting += owner.inputs
     return False
 
@@ -129,10 +153,12 @@ def _turned(operand: SSAValue, permutation: tuple[int, ...]) -> tuple[int, ...] 
 
 
 LACKING_IMAGE = Measure("maps that read no image as it lies", lacks_image)
+JOINING_NO_IMAGE = Measure("concatenations of no image as it lies", joins_no_image)
 CHANNELS_FIRST = Measure("windows with channels first", _is_channels_first)
 
 RULES = (
     NamedRule("sink-transpose", (), sink_transpose, LACKING_IMAGE, family="elementwise"),
+    NamedRule("sink-transpose-through-concat", ("concat",), sink_through_concat, JOINING_NO_IMAGE),
     NamedRule("sink-transpose-into-reduction", (), sink_into_reduction, FORMS_READ, family="reduction"),
     NamedRule("sink-transpose-through-window", (), sink_through_window, CHANNELS_FIRST, family="window"),
 )

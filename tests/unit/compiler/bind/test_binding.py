@@ -68,6 +68,20 @@ def test_a_concatenation_is_written_by_what_makes_its_parts(launches: LaunchesOf
     ]
 
 
+def test_parts_of_parts_and_views_of_parts_are_written_in_their_places(launches: LaunchesOf) -> None:
+    lines = [op.concat([pending(2, 1, 3), pending(2, 1, 3)], axis=1) for _ in range(2)]
+    found = launches(op.concat([op.reshape(line, (2, 1, 2, 3)) for line in lines], axis=1))
+    assert names(found) == ["exp"] * 4
+    written = [launch.call.arguments[-1][0] for launch in found]
+    assert len({view.storage for view in written}) == 1
+    assert sorted(view.offset_bytes for view in written) == [0, 12, 24, 36]
+
+
+def test_a_view_of_a_part_that_has_no_strides_there_is_copied(launches: LaunchesOf) -> None:
+    x = op.concat([op.reshape(pending(4, 3), (2, 6)), pending(2, 1)], axis=1)
+    assert sorted(names(launches(x))) == ["copy", "exp", "exp"]
+
+
 def test_parts_that_are_read_elsewhere_or_are_none_of_a_kernels_are_copied(launches: LaunchesOf) -> None:
     twice, leaf = pending(2, 3), torch.rand(2, 5)
     assert names(launches(op.concat([twice, leaf, twice[:, :1]], axis=1))) == ["exp", "copy", "copy", "copy"]

@@ -11,8 +11,13 @@ from tessera import op
 from tessera.dtypes import accumulator
 from tessera.handle import Tensor
 from tessera.integrations.torch.mapping.table import Wanted, maps
+from tessera.lazy.symbols.integers import is_symbolic
 
 aten = torch.ops.aten
+
+LEAST_AREA = 256
+"""Elements of a channel from which group norm has statistics of each: fewer are not worth the smaller kernels between
+(one thread of Zen 3, 32 channels of 128 x 128 with channels last, silu after: 0.62 ms by rows, 0.45 by channels)."""
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -53,12 +58,39 @@ def group_norm(
     *,
     wanted: Wanted,
 ) -> tuple[Tensor | None, ...]:
+    if not is_symbolic(area) and area >= LEAST_AREA:
+        return wanted.cast(*_by_channels(x, weight, bias, groups, eps))
     rows = op.reshape(_wide(x), (count, groups, channels // groups * area))
     result = op.reshape(op.layer_norm(rows, None, None, eps), x.shape)
     if wanted.used == {0}:
         return wanted.cast(_affine(result, weight, bias), None, None)
     mean, variance = _statistics(rows, -1, False)
     return wanted.cast(_affine(result, weight, bias), mean, op.rsqrt(variance + eps))
+
+
+def _by_channels(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The result, mean and 1 / sqrt(var + eps) of group norm by way of each channel's mean and variance, which kernels
+    find in whatever order the image lies; channels of a group then share theirs, and the image is scaled and shifted.
+
+    A group's variance is the mean of its channels' variances plus the variance of their means.
+    """
+    count, channels, *sides = x.shape
+    axes, apart = tuple(range(2, len(x.shape))), (count, groups, channels // groups)
+    one = (count, channels, *(1,) * len(sides))
+    wide = _wide(x)
+    means = op.mean(wide, axes)
+    spreads = op.mean(op.square(wide - op.reshape(means, one)), axes)
+    means, spreads = op.reshape(means, apart), op.reshape(spreads, apart)
+    mean = op.mean(means, -1, True)
+    rstd = op.rsqrt(op.mean(spreads + op.square(means - mean), -1, True) + eps)
+    scale = op.reshape(op.broadcast_to(rstd, apart), (count, channels))
+    scale = scale if weight is None else scale * weight
+    shift = op.reshape(op.broadcast_to(-mean, apart), (count, channels)) * scale
+    shift = shift if bias is None else shift + bias
+    result = wide * op.reshape(scale, one) + op.reshape(shift, one)
+    return result, op.reshape(mean, (count, groups)), op.reshape(rstd, (count, groups))
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

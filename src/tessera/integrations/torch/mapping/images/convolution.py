@@ -49,6 +49,8 @@ def convolution(
     steps, around, apart = _sides(rank, stride, padding, dilation)
     if rank == 4 and not transposed:
         return op.conv2d(x, weight, bias, stride=steps, padding=around, dilation=apart, groups=groups)
+    if transposed and rank == 4:
+        return _of_image(x, wanted.shape, weight, steps, around, apart, groups, bias)
     if transposed:
         made = _of_image(x, wanted.shape, weight, steps, around, apart, groups)
     else:
@@ -64,14 +66,17 @@ def _of_image(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
+    bias: Tensor | None = None,
 ) -> Tensor:
-    """The cotangent of an image of `shape` [N, C, H, W]. That is what a transposed convolution is."""
+    """The cotangent of an image of `shape` [N, C, H, W]. That is what a transposed convolution is. Only images have a
+    bias.
+    """
     if len(shape) != 4:
         of_image: Tensor = volumes.transposed(g, weight, tuple(shape), stride, padding, dilation, groups)
         return of_image
     last = tuple(shape[axis] for axis in TO_LAST)
     settings = tuple(stride), _around(padding), tuple(dilation), groups
-    found: Any = image_cotangent(op.transpose(g, TO_LAST), last, weight, *settings)  # type: ignore[arg-type]
+    found: Any = image_cotangent(op.transpose(g, TO_LAST), last, weight, *settings, bias)  # type: ignore[arg-type]
     return op.transpose(found, TO_FIRST)
 
 
