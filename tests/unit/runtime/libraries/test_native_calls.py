@@ -94,7 +94,11 @@ def numbers(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "axis"), [((7,), 0), ((5, 3), 0), ((5, 3), 1), ((2, 7, 11), 1), ((1, 1), 1)])
 def test_parts_are_taken(dtype: torch.dtype, shape: tuple[int, ...], axis: int) -> None:
-    for index in (torch.randint(shape[axis], (4,)), torch.randint(shape[axis], (2, 3)), torch.zeros((), dtype=int)):
+    for index in (
+        torch.randint(shape[axis], (4,)),
+        torch.randint(shape[axis], (2, 3)),
+        torch.zeros((), dtype=torch.int64),
+    ):
         agrees(Called("take", [numbers(shape, dtype), index], axis=axis))
 
 

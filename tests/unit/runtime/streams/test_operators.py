@@ -115,6 +115,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "einsum": ("ij,kj->ik", X, Y),
     "flash_attention": (HEADS, HEADS, HEADS),
     "paged_attention": (HEADS, HEADS, HEADS, torch.tensor([[0]]), torch.tensor([5])),
+    "scaled_attention": (HEADS, HEADS, HEADS),
     "depthwise_conv2d": (IMAGE, torch.ones(3, 2, 2)),
     **dict.fromkeys(("avg_pool2d", "max_pool2d"), (IMAGE, 2)),
     "batch_norm": (IMAGE, torch.zeros(3), torch.ones(3)),
