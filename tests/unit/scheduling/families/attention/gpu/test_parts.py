@@ -56,7 +56,7 @@ def test_decoding_takes_as_many_parts_as_fill_the_gpu_and_long_queries_none() ->
         site = gpu_sites(op.flash_attention, shapes, "bf16", target.gpu(gpu))[0]
         return site.launch.call.shaped.extents.get("part", 1)
 
-    assert parts("h100", 1, 32_768) == 64  # 8 heads on 132 multiprocessors, two blocks each
+    assert parts("h100", 1, 32_768) == 32  # 8 heads on 132 multiprocessors, two programs each
     assert parts("h100", 1, 512) == 1
     assert parts("h100", 4096, 4096) == 1
 
