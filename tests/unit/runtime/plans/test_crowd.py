@@ -102,6 +102,22 @@ def test_a_look_says_how_many_threads_fit_in_and_old_waits_fade(crowd: ctypes.Ar
     assert 1 <= crowd[crowd_ir.FITTING] <= 2 * (os.cpu_count() or 1)
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/loadavg"), reason="not Linux")
+def test_after_a_rest_it_counts_what_wants_to_run_now(crowd: ctypes.Array[ctypes.c_int64]) -> None:
+    """As a process finds the machine that takes turns with others, which had all of it meanwhile."""
+    look, processors = native.driver().look, 2**20
+    crowd[crowd_ir.PROCESSORS], crowd[4] = processors, 0
+    look(1)
+    told = []
+    for passed in (crowd_ir.LOOK_NS // 2, 3 * crowd_ir.STALE_NS):
+        crowd[4] -= passed  # as if that were gone since, in which no processor was idle, nor this process's
+        time.sleep(0.002)
+        look(2)
+        told.append(crowd[crowd_ir.FITTING])
+    assert told[0] <= 2 * (os.cpu_count() or 1), "what is not long ago counts"
+    assert told[1] > processors - 10_000, "after a rest it is what runs at this moment"
+
+
 def test_without_processors_to_compare_with_nothing_is_looked_at(crowd: ctypes.Array[ctypes.c_int64]) -> None:
     crowd[crowd_ir.PROCESSORS], crowd[crowd_ir.WAITED] = 0, 1600
     native.driver().look(5)

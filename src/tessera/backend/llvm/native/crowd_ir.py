@@ -5,6 +5,8 @@ stands in a queue for milliseconds, while those that wait for it spin and so kee
 every `LOOK_NS` and only while steps are split, at how much of the machine was free or its own since it last looked:
 idle time of all processors (`/proc/uptime`) and processor time of this process; and at how long the calling thread
 stood in a queue (`/proc/thread-self/schedstat`), which also tells of quotas and of processors that it may not leave.
+What was long ago, while this process rested, says nothing of now: then it looks at how many threads want to run at this
+moment (`/proc/loadavg`). Otherwise a process that takes turns with others would always find the machine as they left it.
 Where the threads of a step do not fit in, that step is timed: what its shares take, and how long the team was waited
 for beside the largest of them. It runs on the calling thread alone while what the team would spare is less than the
 team is waited for. That figure fades with every look, so that teams are tried again.
@@ -30,6 +32,8 @@ CROWD_WORDS: Final = 9
 NEXT_LOOK, FITTING, WAITED, PROCESSORS = range(4)
 LOOK_NS: Final = 100_000_000
 """Idle time is told in hundredths of a second; a look takes some 20 us."""
+STALE_NS: Final = 2 * LOOK_NS
+"""A look says nothing of now after this time, of which the process had less than a quarter."""
 ALL_FIT: Final = 2**62
 
 _TEXT: Final = Template("""
@@ -37,6 +41,8 @@ _TEXT: Final = Template("""
 @uptime.path = private constant [13 x i8] c"/proc/uptime\\00"
 @uptime.form = private constant [19 x i8] c"%*ld.%*ld %ld.%2ld\\00"
 @queue.path = private constant [28 x i8] c"/proc/thread-self/schedstat\\00"
+@load.path = private constant [14 x i8] c"/proc/loadavg\\00"
+@load.form = private constant [16 x i8] c"%*f %*f %*f %ld\\00"
 @queue.form = private constant [9 x i8] c"%*ld %ld\\00"
 
 declare i32 @clock_gettime(i32, ptr)
@@ -134,7 +140,21 @@ weigh:
   %free.4 = mul i64 %free, 4
   %free.up = add i64 %free.4, %passed
   %passed.4 = mul i64 %passed, 4
-  %free.count = sdiv i64 %free.up, %passed.4
+  %free.lately = sdiv i64 %free.up, %passed.4
+  %own.4 = mul i64 %own.gone, 4
+  %rested = icmp slt i64 %own.4, %passed
+  %past = icmp sgt i64 %passed, $stale
+  %stale = and i1 %rested, %past
+  br i1 %stale, label %now.here, label %count
+now.here:
+  %running = call i64 @numbers(ptr @load.path, ptr @load.form, ptr %rest.p) ; this thread is one
+  %others = sub i64 %running, 1
+  %free.now = sub i64 %processors, %others
+  %told = icmp sgt i64 %running, 0
+  %free.told = select i1 %told, i64 %free.now, i64 %free.lately
+  br label %count
+count:
+  %free.count = phi i64 [ %free.lately, %weigh ], [ %free.told, %now.here ]
   %at.least = icmp sgt i64 %free.count, 1
   %fits = select i1 %at.least, i64 %free.count, i64 1
   %all = icmp sge i64 %fits, %processors
@@ -250,4 +270,4 @@ _CLOSE_ON_EXEC: Final = 0o2000000
 
 def crowd_text() -> str:
     """Functions for the driver's module, which has `@run_shares`, `@team_member`, `@pthread_self` and OpenMP's."""
-    return _TEXT.substitute(words=CROWD_WORDS, all=ALL_FIT, interval=LOOK_NS, flags=_CLOSE_ON_EXEC)
+    return _TEXT.substitute(words=CROWD_WORDS, all=ALL_FIT, interval=LOOK_NS, stale=STALE_NS, flags=_CLOSE_ON_EXEC)
