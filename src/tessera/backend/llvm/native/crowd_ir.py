@@ -5,8 +5,8 @@ stands in a queue for milliseconds, while those that wait for it spin and so kee
 every `LOOK_NS` and only while steps are split, at how much of the machine was free or its own since it last looked:
 idle time of all processors (`/proc/uptime`) and processor time of this process; and at how long the calling thread
 stood in a queue (`/proc/thread-self/schedstat`), which also tells of quotas and of processors that it may not leave.
-What was long ago, while this process rested, says nothing of now: then it looks at how many threads want to run at this
-moment (`/proc/loadavg`). Otherwise a process that takes turns with others would always find the machine as they left it.
+What was long ago, while this process rested, says nothing of now: then it looks at how many threads want to run at
+this moment (`/proc/loadavg`). Otherwise a process that takes turns with others would find the machine as they left it.
 Where the threads of a step do not fit in, that step is timed: what its shares take, and how long the team was waited
 for beside the largest of them. It runs on the calling thread alone while what the team would spare is less than the
 team is waited for. That figure fades with every look, so that teams are tried again.
