@@ -42,6 +42,7 @@ CALLS: Final[Mapping[str, Call | None]] = {
     "einsum": lambda x: op.einsum("ij,jk->ik", x, x),
     "moe": lambda x: op.moe(x, x, op.stack([x, x])),
     "flash_attention": lambda x: op.flash_attention(x, x, x),
+    "scaled_attention": lambda x: op.scaled_attention(x, x, x, dtype=x.dtype),
     "paged_attention": lambda x: op.paged_attention(
         op.reshape(x, (2, 1, 2)), _image(x), _image(x), op.zeros((2, 1), "int32"), op.ones(2, "int32")
     ),

@@ -107,6 +107,13 @@ def test_what_is_refused() -> None:
     q, k = op.cast(op.ones((3, 8)), "fp8_e4m3"), op.cast(op.ones((3, 8)), "bf16")
     with pytest.raises(DTypeError, match="one floating-point dtype"):
         op.scaled_attention(q, k, k)
+    for dtype in ("int8", "int64", "bool", "complex64", "complex128"):
+        x = op.ones((3, 8), dtype)
+        for v_scale in (0.5, torch.tensor(0.5)):
+            with pytest.raises(DTypeError):
+                op.scaled_attention(x, x, x, v_scale=v_scale, dtype=dtype)
+            with pytest.raises(DTypeError):
+                op.scaled_attention(x, x, x, k_scale=torch.tensor(-2.0), v_scale=v_scale)
     with pytest.raises(DTypeError, match="the result is of a floating-point dtype"):
         op.scaled_attention(q, q, q, dtype="int32")
     with pytest.raises(ArgumentError, match="a factor of shape"):

@@ -105,7 +105,7 @@ def scaled_attention(
     name = "scaled_attention"
     if not isinstance(causal, bool):
         raise ArgumentError(f"{name}: causal={causal!r}", hints=["True or False"])
-    sums = accumulator(q.dtype)
+    sums = fp64 if q.dtype is fp64 else fp32  # of any dtype: what is no float the record refuses
     whole = 1.0 / math.sqrt(q.shape[-1] or 1) if scale is None and q.shape else scale
     numbers = [whole, q_scale, k_scale]
     tensors = [each for each in numbers if isinstance(each, Node)]
