@@ -22,7 +22,7 @@ from tests.fuzz.ways import WAYS
 LIMIT_S = 120.0
 """Seconds after which a program hangs; the stacks of its threads are written down five seconds earlier."""
 PROGRAMS_PER_PROCESS = 150
-SHARE = 34
+SHARE = 36
 """Seeds that `make test` checks, results and gradients of each: so many that each pattern begins a program
 (`Growth.begin`).
 """
