@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import struct
 import sys
@@ -48,17 +47,26 @@ def _histc(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attr
     torch.histc(inputs[0], attributes["bins"], attributes["least"], attributes["most"], out=outputs[0])
 
 
+_LARGEST = torch.finfo(torch.float32).max / 2
+
+
 def _natively(
     inputs: Sequence[TensorInMemory], outputs: Sequence[TensorInMemory], attributes: Named
 ) -> NativeCall | None:
-    """Of fp32, between bounds that are given: elsewhere the least and the greatest number are."""
-    (x,), bins = inputs, attributes["bins"]
-    bounds = [struct.pack("f", attributes[name]) for name in ("least", "most")]
-    count = elements(x.shape)
-    (least,), (most,) = (struct.unpack("f", each) for each in bounds)
-    if x.dtype != torch.float32 or not are_contiguous(inputs) or max(count, bins) * 4 > MOST_BYTES:
+    """Of fp32, between bounds that are given: elsewhere the least and the greatest number are. Where a place among the
+    bins overflows, torch says which bin that is.
+    """
+    (x,), bins, least, most = inputs, *(attributes[name] for name in ("bins", "least", "most"))
+    if (
+        x.dtype != torch.float32
+        or not are_contiguous((*inputs, *outputs))
+        or max(elements(x.shape), bins) * 4 > MOST_BYTES
+    ):
         return None
-    if not least < most or not math.isfinite(most - least):
+    if not least < most or max(-least, most, (most - least) * bins) > _LARGEST:
+        return None
+    bounds = [struct.pack("f", each) for each in (least, most)]
+    if bounds[0] == bounds[1]:
         return None
     return NativeCall("counted", (count, bins, *(int.from_bytes(each, sys.byteorder) for each in bounds)))
 

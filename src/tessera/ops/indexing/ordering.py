@@ -67,7 +67,7 @@ def _natively(
     axis = attributes["axis"]
     extent = x.shape[axis]
     kind = _KINDS.get(x.dtype)
-    if kind is None or math.prod(x.shape[axis + 1 :]) != 1 or not are_contiguous(inputs):
+    if kind is None or math.prod(x.shape[axis + 1 :]) != 1 or not are_contiguous((*inputs, *outputs)):
         return None
     rows = math.prod(x.shape[:axis])
     if rows * extent * extent > _MOST_STEPS:

@@ -76,7 +76,12 @@ def _summed_natively(
     """Whole numbers, whose sums have no order."""
     (x,), axis = inputs, attributes["axis"]
     kind = _WHOLE.get(x.dtype)
-    if kind is None or attributes["reverse"] or math.prod(x.shape[axis + 1 :]) != 1 or not are_contiguous(inputs):
+    if (
+        kind is None
+        or attributes["reverse"]
+        or math.prod(x.shape[axis + 1 :]) != 1
+        or not are_contiguous((*inputs, *outputs))
+    ):
         return None
     if elements(x.shape) * 8 > MOST_BYTES:
         return None
@@ -141,7 +146,12 @@ def _chosen_natively(
     """Few of short rows."""
     (x,), axis, k = inputs, attributes["axis"], attributes["k"]
     kind, count = _KINDS.get(x.dtype), elements(x.shape)
-    if kind is None or not attributes["ordered"] or math.prod(x.shape[axis + 1 :]) != 1 or not are_contiguous(inputs):
+    if (
+        kind is None
+        or not attributes["ordered"]
+        or math.prod(x.shape[axis + 1 :]) != 1
+        or not are_contiguous((*inputs, *outputs))
+    ):
         return None
     if not count * k or count * k > _MOST_STEPS:
         return None

@@ -20,7 +20,7 @@ def checked(
     """The rule of `checked_index`."""
     (index,), extent, ignored = inputs, attributes["extent"], attributes["ignored"]
     count = elements(index.shape)
-    if not are_contiguous(inputs) or count * 8 > MOST_BYTES:
+    if not are_contiguous((*inputs, *outputs)) or count * 8 > MOST_BYTES:
         return None
     ignoring = (0, 0) if ignored is None else (1, ignored)
     return NativeCall("checked", (count, extent, int(attributes["from_end"]), *ignoring))
@@ -30,7 +30,7 @@ def taken(inputs: Sequence[TensorInMemory], outputs: Sequence[TensorInMemory], a
     """The rule of `take`."""
     (x, index), (result,), axis = inputs, outputs, attributes["axis"]
     nbytes, moved = _size_of_parts(x, axis), elements(result.shape) * x.dtype.itemsize
-    if not moved or not are_contiguous(inputs) or moved > MOST_BYTES:
+    if not moved or not are_contiguous((*inputs, *outputs)) or moved > MOST_BYTES:
         return None
     routine = f"taken_{nbytes}" if nbytes in (1, 2, 4, 8) else "taken"
     return NativeCall(routine, (math.prod(x.shape[:axis]), x.shape[axis], nbytes, elements(index.shape)))

@@ -193,6 +193,25 @@ def test_numbers_are_counted(count: int, bins: int, least: float, most: float) -
     agrees(Called("histc", [x], bins=bins, least=least, most=most))
 
 
+@pytest.mark.parametrize(("bins", "least", "most"), [(10, -1e38, 1.5e38), (4, 0.0, 2e38), (2, 1.0, 1.0 + 1e-12)])
+def test_bins_beyond_what_fp32_can_tell_are_torchs(bins: int, least: float, most: float) -> None:
+    x = torch.tensor([1e38, 0.0, 3.0, -1e38])
+    agrees(Called("histc", [x], bins=bins, least=least, most=most), times=1)
+
+
+def test_results_that_lie_otherwise_are_torchs() -> None:
+    x, index = torch.randint(9, (4, 6)), torch.tensor([2, 0])
+    for called in (
+        Called("cumsum", [x], axis=1),
+        Called("take", [x, index], axis=1),
+        Called("sort_values", [x], axis=1),
+    ):
+        wide = [torch.zeros(len(each), each.shape[1] + 3, dtype=each.dtype)[:, 1:-2] for each in called.outputs()]
+        for found, wanted in zip(called.run(wide), called.expected(), strict=True):
+            assert torch.equal(found, wanted)
+        assert called.times == 1
+
+
 def test_what_lies_otherwise_is_torchs() -> None:
     x = torch.randint(9, (4, 6))
     agrees(Called("sort_values", [x.T], axis=1), times=1)
