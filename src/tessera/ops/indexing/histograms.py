@@ -57,11 +57,8 @@ def _natively(
     bins overflows, torch says which bin that is.
     """
     (x,), bins, least, most = inputs, *(attributes[name] for name in ("bins", "least", "most"))
-    if (
-        x.dtype != torch.float32
-        or not are_contiguous((*inputs, *outputs))
-        or max(elements(x.shape), bins) * 4 > MOST_BYTES
-    ):
+    count = elements(x.shape)
+    if x.dtype != torch.float32 or not are_contiguous((*inputs, *outputs)) or max(count, bins) * 4 > MOST_BYTES:
         return None
     if not least < most or max(-least, most, (most - least) * bins) > _LARGEST:
         return None
