@@ -11,6 +11,7 @@ from tessera.scheduling.families.attention.gpu.cost import Walk
 from tessera.scheduling.families.attention.gpu.estimate import WalkEstimate, estimate_walk
 from tessera.scheduling.families.attention.parts import PARTS
 from tessera.scheduling.families.family import GpuModel
+from tessera.scheduling.language.knobs import Rule
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.gpu_machine import GpuMachine, gpu_machine
 from tessera.scheduling.model.gpu_resources import BlockResources
@@ -24,8 +25,7 @@ that an H100 computed by 4 % on average, and by 11 % at worst; its gradient by u
 @dataclass(frozen=True)
 class WalkModel:
     """The model of one family's schedules. `walk` says what a schedule does, `starts` gives the legal known good ones,
-    the best first, at least one, and `more` the others that are worth a look. `scaled` gives a problem of about the
-    same size, which shares its choice.
+    the best first, at least one, and `more` the others that are worth a look.
     """
 
     problem: type[Any]
@@ -51,6 +51,13 @@ class WalkModel:
         same = (each for each in found if each.schedule.replace(**{PARTS: 1}) == whole)
         return min(same, key=lambda each: each.seconds)
 
+    def default(self, problem: Any, like: Any, rules: Sequence[Rule[Any]]) -> Schedule:
+        """What is chosen for a problem `like` this one, of about its size, so that many share a choice; what is chosen
+        for itself where that breaks one of the rules.
+        """
+        shared = _chosen(self, like)
+        return shared if all(rule.holds(shared, problem) for rule in rules) else _chosen(self, problem)
+
     def best(self, problem: Any, count: int, rates: GpuMachine) -> list[WalkEstimate]:
         """The `count` schedules that cost least, the best first."""
         looked_at = dict.fromkeys((*self.starts(problem), *self.more(problem)))
@@ -63,7 +70,12 @@ class WalkModel:
         return GpuModel(self.problem, self.estimate, self.best, self.chosen)
 
 
+@lru_cache(maxsize=4096)
+def _chosen(model: WalkModel, problem: Any) -> Schedule:
+    return model.chosen(problem, _rates_of(problem.target)).schedule
+
+
 @lru_cache(maxsize=8)
-def rates_of(target: Target) -> GpuMachine:
+def _rates_of(target: Target) -> GpuMachine:
     """What is known of a target's rates. Raises UnsupportedTargetError where nothing is."""
     return gpu_machine(target)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import product
+from typing import TypeVar
 
-from tessera.scheduling.families.attention.gpu.choice import WalkModel, rates_of
+from tessera.scheduling.families.attention.gpu.choice import WalkModel
 from tessera.scheduling.families.attention.gpu.rules import RULES
 from tessera.scheduling.families.attention.gpu.walk import attention_walk, blocks
 from tessera.scheduling.families.attention.parts import PARTS
@@ -16,6 +16,8 @@ from tessera.scheduling.families.attention.space import AttentionProblem, padded
 from tessera.scheduling.language.knobs import Knob, Space
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.gpu_resources import size_step
+
+P = TypeVar("P", bound=AttentionProblem)
 
 TILES = tuple((bm, bn) for bm in (16, 32, 64, 128, 256) for bn in (16, 32, 64, 128, 256))
 """(queries, keys) of a block and a step."""
@@ -74,16 +76,13 @@ def default_schedule(problem: AttentionProblem) -> Schedule:
     """The first of the known good starts that the model thinks about as fast as the fastest, with the keys in as many
     parts as pay. Problems of about the same size share a choice. The smallest start where none is legal.
     """
+    return MODEL.default(problem, about_as_large(problem), RULES)
+
+
+def about_as_large(problem: P) -> P:
+    """The problem that stands for those of about the size of one."""
     heads, queries, keys = (size_step(each) for each in (math.prod(problem.batch), problem.queries, problem.keys))
-    chosen = _default(replace(problem, batch=(heads,), queries=queries, keys=keys, workers=1))
-    if all(rule.holds(chosen, problem) for rule in RULES):
-        return chosen
-    return MODEL.chosen(problem, rates_of(problem.target)).schedule
-
-
-@lru_cache(maxsize=4096)
-def _default(problem: AttentionProblem) -> Schedule:
-    return MODEL.chosen(problem, rates_of(problem.target)).schedule
+    return replace(problem, batch=(heads,), queries=queries, keys=keys, workers=1)
 
 
 def starts(problem: AttentionProblem) -> Sequence[Schedule]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import product
 
-from tessera.scheduling.families.attention.gpu.choice import WalkModel, rates_of
+from tessera.scheduling.families.attention.gpu.choice import WalkModel
 from tessera.scheduling.families.attention.space import padded_head
 from tessera.scheduling.families.attention_gradient.gpu.rules import RULES, GpuGradientProblem
 from tessera.scheduling.families.attention_gradient.gpu.walk_cost import gradient_walk
@@ -60,15 +59,7 @@ def default_schedule(problem: GpuGradientProblem) -> Schedule:
     """
     shared, group = size_step(problem.shared), size_step(problem.group)
     queries, keys = size_step(problem.queries), size_step(problem.keys)
-    chosen = _default(replace(problem, shared=shared, group=group, queries=queries, keys=keys))
-    if _is_legal(chosen, problem):
-        return chosen
-    return MODEL.chosen(problem, rates_of(problem.target)).schedule
-
-
-@lru_cache(maxsize=4096)
-def _default(problem: GpuGradientProblem) -> Schedule:
-    return MODEL.chosen(problem, rates_of(problem.target)).schedule
+    return MODEL.default(problem, replace(problem, shared=shared, group=group, queries=queries, keys=keys), RULES)
 
 
 def _made(problem: GpuGradientProblem, sides: tuple[int, int], warps: int, stages: int) -> Schedule:

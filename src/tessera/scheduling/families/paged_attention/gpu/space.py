@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from tessera.scheduling.families.attention.gpu import space as attention
-from tessera.scheduling.families.attention.gpu.choice import WalkModel, rates_of
+from tessera.scheduling.families.attention.gpu.choice import WalkModel
 from tessera.scheduling.families.attention.gpu.rules import RULES as ATTENTION_RULES
 from tessera.scheduling.families.paged_attention.gpu.walk import paged_walk
 from tessera.scheduling.families.paged_attention.space import PagedAttentionProblem
 from tessera.scheduling.language.knobs import Knob, Rule, Space
 from tessera.scheduling.language.schedule import Schedule
-from tessera.scheduling.model.gpu_resources import size_step
 
 WHOLE = "whole_pages"
 """The knob that says that a page is whole steps."""
@@ -46,16 +42,7 @@ def default_schedule(problem: PagedAttentionProblem) -> Schedule:
     parts as pay; steps that are whole in pages come before others. Problems of about the same size share a choice, of
     pages of one size.
     """
-    heads, queries, keys = (size_step(each) for each in (math.prod(problem.batch), problem.queries, problem.keys))
-    chosen = _default(replace(problem, batch=(heads,), queries=queries, keys=keys, workers=1))
-    if all(rule.holds(chosen, problem) for rule in RULES):
-        return chosen
-    return MODEL.chosen(problem, rates_of(problem.target)).schedule
-
-
-@lru_cache(maxsize=4096)
-def _default(problem: PagedAttentionProblem) -> Schedule:
-    return MODEL.chosen(problem, rates_of(problem.target)).schedule
+    return MODEL.default(problem, attention.about_as_large(problem), RULES)
 
 
 def _starts(problem: PagedAttentionProblem) -> Sequence[Schedule]:
